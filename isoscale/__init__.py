@@ -1,0 +1,56 @@
+"""Elastic PyTorch training that gives the same bits on any number of devices.
+
+The public names are loaded on first use (PEP 562): importing `isoscale`, or one of its modules that need no
+torch, imports neither torch nor NumPy.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from isoscale.errors import (
+        AuditError,
+        CheckpointError,
+        DeterminismError,
+        ExecutorLostError,
+        IsoscaleError,
+        PositionError,
+        TurnRuleError,
+        UserCodeError,
+        UserError,
+    )
+    from isoscale.runtime.job import Job, run
+
+__all__ = [
+    "AuditError",
+    "CheckpointError",
+    "DeterminismError",
+    "ExecutorLostError",
+    "IsoscaleError",
+    "Job",
+    "PositionError",
+    "TurnRuleError",
+    "UserCodeError",
+    "UserError",
+    "__version__",
+    "run",
+]
+
+__version__ = "0.1.0"
+
+_MODULE_OF = {name: "isoscale.errors" for name in __all__ if name.endswith("Error")}
+_MODULE_OF |= {"Job": "isoscale.runtime.job", "run": "isoscale.runtime.job"}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_MODULE_OF[name]), name)
+    globals()[name] = value  # the next access does not come here
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,67 @@
+"""Time as an argument: whoever needs the time is given a `Clock`.
+
+The live services use `WallClock`; the simulator and unit tests use `VirtualClock`, where time passes only when told.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+__all__ = ["Clock", "VirtualClock", "WallClock"]
+
+
+class Clock(Protocol):
+    """What time it is, and waiting."""
+
+    def now(self) -> float:
+        """Unix seconds, for timestamps; may jump when the machine's clock is set."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds since some fixed moment, for durations and deadlines; never goes back."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Returns after `seconds`; negative durations are a ValueError."""
+        ...
+
+
+class WallClock:
+    """The machine's clock."""
+
+    def now(self) -> float:
+        return time.time()
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+class VirtualClock:
+    """A clock that moves only by `advance` and `sleep`, which are the same. For one thread.
+
+    >>> clock = VirtualClock()
+    >>> clock.advance(2.5)
+    >>> clock.now()
+    2.5
+    """
+
+    def __init__(self, now: float = 0.0) -> None:
+        self._now = now
+
+    def now(self) -> float:
+        return self._now
+
+    def monotonic(self) -> float:
+        return self._now
+
+    def sleep(self, seconds: float) -> None:
+        self.advance(seconds)
+
+    def advance(self, seconds: float) -> None:
+        if not seconds >= 0:  # refuses NaN as well
+            raise ValueError(f"time cannot advance by {seconds} seconds")
+        self._now += seconds

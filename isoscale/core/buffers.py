@@ -1,0 +1,131 @@
+"""Buffers of a model (BatchNorm statistics and the like) under logical workers.
+
+Outside turns the module always shows logical worker 0's buffers. With `broadcast_buffers` a turn
+starts from those, as stock DDP broadcasts rank 0's before a forward, and only worker 0's changes
+survive the step. Without it every logical worker has its own. Only buffers that changed are
+copied; a change is seen by tensor identity and version counter. Moving worker 0's buffers to other
+executors is the caller's job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+__all__ = ["BufferSet"]
+
+_Mark = tuple[int, int]
+
+
+class BufferSet:
+    def __init__(self, module: torch.nn.Module, *, broadcast: bool) -> None:
+        self.broadcast = broadcast
+        self._slots: list[tuple[torch.nn.Module, str]] = []
+        self.names: list[str] = []
+        seen: set[int] = set()
+        for prefix, owner in module.named_modules():
+            for name, buffer in owner._buffers.items():
+                if buffer is not None and id(buffer) not in seen:
+                    seen.add(id(buffer))
+                    self._slots.append((owner, name))
+                    self.names.append(f"{prefix}.{name}" if prefix else name)
+        #: logical worker 0's buffers after the last committed step
+        self.shared: list[torch.Tensor] = []
+        #: per logical rank, without broadcast; a rank that is absent still has the shared ones
+        self.own: dict[int, list[torch.Tensor]] = {}
+        self._marks: list[_Mark] = []
+        self._fresh: dict[int, torch.Tensor] = {}
+        if self._slots:
+            self.shared = [b.detach().clone() for b in self.current()]
+            self._mark()
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def current(self) -> list[torch.Tensor]:
+        """The tensors the module holds right now (a forward may have replaced some)."""
+        return [owner._buffers[name] for owner, name in self._slots]  # type: ignore[misc]
+
+    def changed(self) -> list[int]:
+        """Indices of buffers that are not what was last loaded."""
+        return [i for i, b in enumerate(self.current()) if self._marks[i] != (id(b), b._version)]
+
+    def begin_step(self) -> bool:
+        """Code outside turns may have changed buffers: those become worker 0's. True if it did."""
+        touched = self.changed()
+        for i in touched:
+            self._store(self.shared, i)
+        self._mark(touched)
+        self._fresh.clear()
+        return bool(touched)
+
+    def open_turn(self, logical_rank: int) -> None:
+        if not self._slots:
+            return
+        if self.broadcast:
+            self._load(self.shared, self.changed())
+        else:
+            self._load(self._own(logical_rank), range(len(self._slots)))
+
+    def close_turn(self, logical_rank: int) -> None:
+        if not self._slots:
+            return
+        touched = self.changed()
+        if logical_rank == 0:
+            current = self.current()
+            self._fresh = {i: current[i].detach().clone() for i in touched}
+        if not self.broadcast:
+            mine = self._own(logical_rank)
+            for i in touched:
+                self._store(mine, i)
+
+    def fresh(self) -> dict[int, torch.Tensor]:
+        """What logical worker 0 changed in this step; empty where it does not live here."""
+        return self._fresh
+
+    def end_step(self, fresh: dict[int, torch.Tensor]) -> None:
+        """Show worker 0's buffers, `fresh` being its changes of this step, here or received."""
+        if not self._slots:
+            return
+        for i, value in fresh.items():
+            self.shared[i] = value
+        stale = range(len(self._slots)) if not self.broadcast else {*self.changed(), *fresh}
+        self._load(self.shared, stale)
+        self._fresh = {}
+
+    def _own(self, logical_rank: int) -> list[torch.Tensor]:
+        if logical_rank not in self.own:
+            self.own[logical_rank] = [b.clone() for b in self.shared]
+        return self.own[logical_rank]
+
+    def _store(self, target: list[torch.Tensor], i: int) -> None:
+        owner, name = self._slots[i]
+        buffer = owner._buffers[name]
+        assert buffer is not None
+        target[i] = buffer.detach().clone()
+
+    def _load(self, source: Sequence[torch.Tensor], indices: Sequence[int] | range | set[int]) -> None:
+        wanted = list(indices)
+        targets, values = [], []
+        for i in wanted:
+            owner, name = self._slots[i]
+            buffer, value = owner._buffers[name], source[i]
+            if buffer is None or buffer.shape != value.shape or buffer.dtype != value.dtype:
+                owner._buffers[name] = value.clone()
+            else:
+                targets.append(buffer)
+                values.append(value)
+        if targets:
+            with torch.no_grad():
+                torch._foreach_copy_(targets, values)
+        self._mark(wanted)
+
+    def _mark(self, indices: Sequence[int] | None = None) -> None:
+        """Remember what is loaded, so that only what changes is copied."""
+        current = self.current()
+        if indices is None:
+            self._marks = [(id(b), b._version) for b in current]
+            return
+        for i in indices:
+            self._marks[i] = (id(current[i]), current[i]._version)

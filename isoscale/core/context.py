@@ -1,0 +1,154 @@
+"""What a logical worker carries from turn to turn, and the switch between workers.
+
+A context is the worker's random streams and its per-worker objects. Parameters and optimizer are
+shared by all, activations are dead when the switch happens, and buffers live with their model
+(`core.buffers`), so a switch moves a few kilobytes. Streams appear when the first job loader is
+iterated, seeded `seed + logical_rank`; before that, and outside turns, the job-wide stream is active.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from isoscale.core import rng
+
+__all__ = ["ContextSwitch", "PerWorker"]
+
+
+class PerWorker:
+    """Stands for one object per logical worker: every use reaches the object of the worker whose turn it is."""
+
+    __slots__ = ("_current", "_name", "_objects")
+
+    def __init__(self, name: str, objects: list[Any]) -> None:
+        object.__setattr__(self, "_name", name)
+        object.__setattr__(self, "_objects", objects)
+        object.__setattr__(self, "_current", objects[0])
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(self._current, attribute)
+
+    def __setattr__(self, attribute: str, value: Any) -> None:
+        setattr(self._current, attribute, value)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._current(*args, **kwargs)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._current[key]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._current[key] = value
+
+    def __len__(self) -> int:
+        return len(self._current)
+
+    def __contains__(self, key: Any) -> bool:
+        return key in self._current
+
+
+class ContextSwitch:
+    """Holds the contexts of all logical workers of a job and makes one of them active."""
+
+    def __init__(self, num_logical_workers: int, seed: int) -> None:
+        self._n = num_logical_workers
+        self._seed = seed
+        self._streams: list[rng.Streams] | None = None
+        self._job_streams: rng.Streams | None = None
+        #: the logical rank whose context is active, None outside turns
+        self.active: int | None = None
+        self._generators: dict[str, tuple[torch.Generator, list[torch.Tensor]]] = {}
+        self._objects: dict[str, PerWorker] = {}
+
+    @property
+    def started(self) -> bool:
+        return self._streams is not None
+
+    def start(self) -> None:
+        """Give every logical worker its fresh streams. Called at the first `iter()` of a job loader."""
+        if self._streams is None:
+            self._streams = [rng.seeded(self._seed + rank) for rank in range(self._n)]
+
+    def add_per_worker(self, name: str, factory: Callable[..., Any]) -> Any:
+        """Call `factory` once per logical worker, each time from the same random state."""
+        made = []
+        for rank in range(self._n):
+            with rng.isolated():
+                made.append(factory(rank) if _takes_rank(factory) else factory())
+        if isinstance(made[0], torch.Generator):
+            # A Generator is handed to torch functions as it is, so one object stands for all, switched by state.
+            self._generators[name] = (made[0], [g.get_state() for g in made])
+            return made[0]
+        proxy = PerWorker(name, made)
+        self._objects[name] = proxy
+        return proxy
+
+    def enter(self, logical_rank: int) -> None:
+        """Make a logical worker's context active; from outside or straight from another worker."""
+        assert self._streams is not None
+        if self.active is None:
+            self._job_streams = rng.capture()
+        else:
+            self._save()
+        rng.restore(self._streams[logical_rank])
+        for generator, states in self._generators.values():
+            generator.set_state(states[logical_rank])
+        for proxy in self._objects.values():
+            object.__setattr__(proxy, "_current", proxy._objects[logical_rank])
+        self.active = logical_rank
+
+    def leave(self) -> None:
+        """Back to the job-wide stream."""
+        if self.active is None:
+            return
+        self._save()
+        assert self._job_streams is not None
+        rng.restore(self._job_streams)
+        self.active = None
+
+    def state_of(self, logical_rank: int) -> dict[str, Any]:
+        """One worker's context as tensors and plain values, for checkpoints and hand-over."""
+        assert self._streams is not None
+        assert self.active is None
+        return {
+            "streams": self._streams[logical_rank].to_state(),
+            "generators": {name: states[logical_rank] for name, (_, states) in self._generators.items()},
+            "objects": {name: _state_of(p._objects[logical_rank]) for name, p in self._objects.items()},
+        }
+
+    def load_state_of(self, logical_rank: int, state: dict[str, Any]) -> None:
+        self.start()
+        assert self._streams is not None
+        self._streams[logical_rank] = rng.Streams.from_state(state["streams"])
+        for name, generator_state in state["generators"].items():
+            self._generators[name][1][logical_rank] = generator_state
+        for name, value in state["objects"].items():
+            objects = self._objects[name]._objects
+            if isinstance(objects[logical_rank], dict):
+                objects[logical_rank].clear()
+                objects[logical_rank].update(value)
+            else:
+                objects[logical_rank].load_state_dict(value)
+
+    def _save(self) -> None:
+        assert self._streams is not None
+        assert self.active is not None
+        self._streams[self.active] = rng.capture()
+        for generator, states in self._generators.values():
+            states[self.active] = generator.get_state()
+
+
+def _takes_rank(factory: Callable[..., Any]) -> bool:
+    try:
+        parameters = inspect.signature(factory).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    return any(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty for p in parameters)
+
+
+def _state_of(thing: Any) -> Any:
+    return dict(thing) if isinstance(thing, dict) else thing.state_dict()

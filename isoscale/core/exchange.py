@@ -1,0 +1,103 @@
+"""The seam between one executor's step and the other executors.
+
+`core` never learns how many processes there are: it hands sums to an `Exchange` and gets them back
+complete. `LocalExchange` is the whole of it for one process, which is also the golden reference for
+every other implementation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Protocol
+
+import torch
+
+from isoscale.core.gradients import RingBucket, TreeBucket
+from isoscale.core.reduce import Subtree
+from isoscale.types import Placement
+
+__all__ = ["Exchange", "LocalExchange", "denormals_kept"]
+
+
+class Exchange(Protocol):
+    placement: Placement
+    #: this executor's position in the placement
+    index: int
+    #: buckets may be exchanged while backward still runs
+    overlaps: bool
+    #: `all_reduce` sums in ring order over logical ranks: one logical worker per executor, on gloo
+    native: bool
+
+    def submit(self, work: Callable[[], None]) -> Future[None]:
+        """Called per bucket, in the same order on all executors; runs beside backward."""
+
+    def all_reduce(self, flat: torch.Tensor) -> Callable[[], None]:
+        """Called only where `native`: start the sum in place, return what waits for it."""
+
+    def ring(self, bucket: RingBucket, grads: dict[int, list[torch.Tensor]]) -> None:
+        """Leave the sum over all logical workers, in ring order, in the bucket's memory."""
+
+    def tree(self, bucket: TreeBucket, sums: dict[Subtree, list[torch.Tensor]], scale: float) -> list[torch.Tensor]:
+        """The scaled sum over all logical workers in tree order, one tensor per parameter of the bucket."""
+
+    def sum_int64(self, payload: torch.Tensor) -> None:
+        """Sum over executors in place; order does not matter to integers."""
+
+    def broadcast(self, tensors: Sequence[torch.Tensor], source: int) -> None:
+        """Overwrite `tensors` with those of the executor at position `source`."""
+
+    def gather_text(self, text: str) -> list[str]:
+        """One string from every executor, in placement order. For errors and rare agreements, not for every step."""
+
+
+class LocalExchange:
+    """All logical workers live here: nothing to exchange, only orders to keep."""
+
+    overlaps = False
+    native = False
+    index = 0
+
+    def __init__(self, num_logical_workers: int) -> None:
+        self.placement = Placement(shares=(num_logical_workers,))
+
+    def submit(self, work: Callable[[], None]) -> Future[None]:
+        raise AssertionError("one process has nothing to overlap")
+
+    def all_reduce(self, flat: torch.Tensor) -> Callable[[], None]:
+        raise AssertionError("one process has nothing to reduce")
+
+    def ring(self, bucket: RingBucket, grads: dict[int, list[torch.Tensor]]) -> None:
+        with denormals_kept():
+            for chunk in bucket.chunks:
+                bucket.start(chunk, grads)
+                bucket.come_home(chunk, grads)
+
+    def tree(self, bucket: TreeBucket, sums: dict[Subtree, list[torch.Tensor]], scale: float) -> list[torch.Tensor]:
+        total = sums[bucket.root]
+        if scale != 1.0:
+            torch._foreach_mul_(total, scale)
+        return total
+
+    def sum_int64(self, payload: torch.Tensor) -> None:
+        pass
+
+    def broadcast(self, tensors: Sequence[torch.Tensor], source: int) -> None:
+        pass
+
+    def gather_text(self, text: str) -> list[str]:
+        return [text]
+
+
+@contextmanager
+def denormals_kept() -> Iterator[None]:
+    """Sums run with flush-to-zero off, as gloo's threads do, even if the user switched it on for kernels."""
+    flushing = bool(torch.full((1,), 1e-40).mul_(1.0).item() == 0.0)
+    if flushing:
+        torch.set_flush_denormal(False)
+    try:
+        yield
+    finally:
+        if flushing:
+            torch.set_flush_denormal(True)

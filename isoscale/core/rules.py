@@ -1,0 +1,49 @@
+"""The turn's shared state and the errors that a broken turn rule raises.
+
+A rule error names the logical rank, the line of the user's script and the remedy. Checks that need
+a whole turn are raised when it ends; errors never leave from inside autograd.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from isoscale.errors import TurnRuleError
+
+__all__ = ["Turn", "user_location"]
+
+_PACKAGE = str(Path(__file__).resolve().parent.parent)
+#: recipes are users of the public API: their lines are the ones to name
+_RECIPES = str(Path(_PACKAGE) / "recipes")
+
+
+@dataclass(slots=True)
+class Turn:
+    """Where the executor stands. One object per job, shared by everything that must know."""
+
+    #: None outside turns
+    logical_rank: int | None = None
+    #: False in turns of an evaluation loader
+    training: bool = True
+    #: inside `with step.accumulate():`
+    accumulating: bool = False
+
+    def error(self, rule: str, remedy: str, *, location: str | None = None) -> TurnRuleError:
+        return TurnRuleError(
+            rule=rule, logical_rank=self.logical_rank, location=location or user_location(), remedy=remedy
+        )
+
+
+def user_location() -> str:
+    """The innermost line that is neither isoscale's nor a library's, as file:line."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        ours = name.startswith(_PACKAGE) and not name.startswith(_RECIPES)
+        if not ours and "site-packages" not in name and not name.startswith("<"):
+            return f"{Path(name).name}:{frame.f_lineno}"
+        frame = frame.f_back
+    return "<unknown>:0"

@@ -1,0 +1,270 @@
+"""One model of a job: what `DistributedDataParallel` is to a stock script.
+
+Watches forward and backward through hooks, enforces the rules of a turn, takes the gradients of each
+turn and puts the average of all logical workers back into `.grad`. The module itself stays the
+user's own. Summation is `core.sync`'s, buffers are `core.buffers`'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+
+from isoscale.core.buckets import BucketCaps
+from isoscale.core.buffers import BufferSet
+from isoscale.core.exchange import Exchange
+from isoscale.core.gradients import as_param_layout
+from isoscale.core.rules import Turn
+from isoscale.core.sync import GradientSync
+from isoscale.errors import UserError
+from isoscale.types import Order
+
+__all__ = ["TrackedModel"]
+
+
+class TrackedModel:
+    def __init__(
+        self,
+        name: str,
+        module: torch.nn.Module,
+        turn: Turn,
+        exchange: Exchange,
+        *,
+        order: Order,
+        find_unused_parameters: bool,
+        broadcast_buffers: bool,
+        bucket_cap_mb: float | None,
+    ) -> None:
+        _refuse(module)
+        self.name = name
+        self.module = module
+        self.find_unused = find_unused_parameters
+        trainable = [(n, p) for n, p in module.named_parameters() if p.requires_grad]
+        if not trainable:
+            raise UserError(
+                field="job.model", value=type(module).__name__, problem="no parameter requires a gradient",
+                remedy="use the module as it is, without job.model",
+            )  # fmt: skip
+        self.param_names = [n for n, _ in trainable]
+        self.params = [p for _, p in trainable]
+        self.buffers = BufferSet(module, broadcast=broadcast_buffers)
+        self.sync = GradientSync(
+            self.params, BucketCaps.from_mb(bucket_cap_mb),
+            find_unused=find_unused_parameters, order=order, exchange=exchange,
+        )  # fmt: skip
+        self._turn = turn
+        self._all_params = list(module.parameters())
+        self._trainable = [p.requires_grad for p in self._all_params]
+        #: parameter indices in the order in which logical worker 0's gradients became ready, once known
+        self.ready_order: list[int] | None = None
+        #: one row per local logical rank of this step: which parameters it used
+        self.used: dict[int, list[bool]] = {}
+        self._ready: list[int] = []
+        self._overlap: Callable[[int], None] | None = None
+        self._holders: list[torch.Tensor | None] = []
+        self._base: list[torch.Tensor | None] = []
+        for i, param in enumerate(self.params):
+            param.register_post_accumulate_grad_hook(partial(self._on_gradient, i))
+        module.register_forward_pre_hook(self._before_forward)
+        self._reset_turn()
+
+    # ---- a step, called by the engine ----
+
+    def begin_step(self) -> None:
+        if [p.requires_grad for p in self._all_params] != self._trainable:
+            changed = [n for (n, p), old in zip(self.module.named_parameters(), self._trainable, strict=True)
+                       if p.requires_grad != old]  # fmt: skip
+            raise self._turn.error(
+                f"the set of trainable parameters changed after job.model (first: {changed[0]})",
+                "freeze before job.model; to train less later, give those parameters a learning rate of zero",
+            )
+        if self.buffers.begin_step() and not self.buffers.broadcast:
+            raise self._turn.error(
+                "a buffer changed outside turns while broadcast_buffers=False gives every logical worker its own",
+                "change buffers in forward only, or use broadcast_buffers=True",
+            )
+        self._base = [p.grad for p in self.params]
+        self._holders = []
+        self.used = {}
+        self.sync.begin_step()
+
+    def open_turn(self, logical_rank: int, *, overlap: bool) -> None:
+        self.buffers.open_turn(logical_rank)
+        self._reset_turn()
+        for param, base in zip(self.params, self._base, strict=True):
+            # The last step's gradients, where the user did not clear them, are part of every turn's start.
+            param.grad = None if base is None else base.clone(memory_format=torch.preserve_format)
+        if overlap and self.sync.arm(logical_rank):
+            self._overlap = self.sync.ready
+
+    def close_turn(self, logical_rank: int) -> bool:
+        """Check the turn and take its gradients. False if the model took no part in it."""
+        self.buffers.close_turn(logical_rank)
+        overlapped, self._overlap = self._overlap is not None, None
+        if not self._ready and not self._accumulated:
+            if self._synced_forwards == 0:
+                return False
+            raise self._turn.error("the turn ended without backward()", "call loss.backward() in every turn")
+        self._check_turn()
+        if logical_rank == 0 and self.ready_order is None:
+            self.ready_order = list(self._ready)
+        ready = set(self._ready)
+        self.used[logical_rank] = [i in ready for i in range(len(self.params))]
+        grads = [p.grad for p in self.params]
+        self._holders = grads
+        if not overlapped:
+            self.sync.take(logical_rank, [_contribution(g, p) for g, p in zip(grads, self.params, strict=True)])
+        return True
+
+    def finish(self, used_by_any: list[bool] | None) -> None:
+        """Put the averages into `.grad`. `used_by_any` is None where every parameter must have been used."""
+        results, owned = self.sync.finish()
+        targets, values = [], []
+        for i, param in enumerate(self.params):
+            base, holder = self._base[i], self._holders[i]
+            if used_by_any is not None and not used_by_any[i]:
+                param.grad = base
+                continue
+            if owned and base is None:
+                param.grad = results[i]
+                continue
+            target = base if base is not None else holder
+            if target is None:
+                target = torch.empty_like(results[i], memory_format=torch.preserve_format)
+            param.grad = target
+            targets.append(target)
+            values.append(results[i])
+        if targets:
+            torch._foreach_copy_(targets, values)
+        self._base, self._holders = [], []
+
+    def abandon(self) -> None:
+        """The step took no part of this model: leave `.grad` as the step found it."""
+        for param, base in zip(self.params, self._base, strict=True):
+            param.grad = base
+        self._base = []
+
+    # ---- hooks, called by torch ----
+
+    def _before_forward(self, module: torch.nn.Module, args: Any) -> None:
+        turn = self._turn
+        if turn.logical_rank is None:
+            return
+        moving = len(self.buffers) > 0 and self.buffers.broadcast
+        if not torch.is_grad_enabled():
+            if moving and module.training:
+                raise turn.error(
+                    "a train-mode forward under no_grad changes buffers that stock DDP would not exchange",
+                    "call model.eval() before it, or use job.model(..., broadcast_buffers=False)",
+                )
+            if moving and self._synced_forwards:
+                raise turn.error(_SECOND_FORWARD, _SECOND_FORWARD_REMEDY)
+        elif turn.training:
+            if moving and self._synced_forwards:
+                raise turn.error(_SECOND_FORWARD, _SECOND_FORWARD_REMEDY)
+            if turn.accumulating:
+                self._accumulated_forwards += 1
+            else:
+                self._synced_forwards += 1
+
+    def _on_gradient(self, index: int, param: torch.Tensor) -> None:
+        turn = self._turn
+        if not self._watching:
+            self._watching = True
+            torch.autograd.Variable._execution_engine.queue_callback(self._after_backward)  # type: ignore[attr-defined]
+        if turn.accumulating:
+            self._accumulated = True
+            return
+        self._ready.append(index)
+        if self._overlap is not None:
+            self._overlap(index)
+
+    def _after_backward(self) -> None:
+        self._watching = False
+        self._versions = [None if p.grad is None else (id(p.grad), p.grad._version) for p in self.params]
+
+    # ---- rules ----
+
+    def backward_outside(self) -> bool:
+        """True if a backward reached this model outside a training turn."""
+        return bool(self._ready) or self._accumulated
+
+    def _check_turn(self) -> None:
+        turn = self._turn
+        if not self._ready:
+            raise turn.error(
+                "the turn ended with backward() under step.accumulate() only; stock DDP would leave it unsynchronised",
+                "call the last backward() of the turn outside step.accumulate()",
+            )
+        if self._synced_forwards == 0:
+            raise turn.error(
+                f"backward() reached {self._label()} through a graph that was not built by calling the model",
+                "call model(...), not model.some_method(...); move the method's work into forward",
+            )
+        counted = set(self._ready)
+        if len(counted) < len(self._ready):
+            raise turn.error(
+                "backward() ran more than once in the turn",
+                "mark all but the last with 'with step.accumulate():', or add the losses and call backward once",
+            )
+        if len(counted) < len(self.params) and not self.find_unused:
+            missing = [self.param_names[i] for i in range(len(self.params)) if i not in counted]
+            raise turn.error(
+                f"{len(missing)} parameters of {self._label()} got no gradient (first: {missing[0]})",
+                "use all parameters in the loss, or job.model(..., find_unused_parameters=True)",
+            )
+        now = [None if p.grad is None else (id(p.grad), p.grad._version) for p in self.params]
+        if now != self._versions:
+            first = next(n for n, a, b in zip(self.param_names, now, self._versions, strict=True) if a != b)
+            raise turn.error(
+                f".grad of {first} was altered in the turn after backward()",
+                "clip, scale or zero gradients after the inner loop, where they are averaged",
+            )
+
+    def _label(self) -> str:
+        return type(self.module).__name__
+
+    def _reset_turn(self) -> None:
+        self._ready.clear()
+        self._accumulated = False
+        self._synced_forwards = 0
+        self._accumulated_forwards = 0
+        self._watching = False
+        self._versions: list[tuple[int, int] | None] = []
+
+
+_SECOND_FORWARD = "a second forward in the turn would need logical worker 0's buffers from after its first"
+_SECOND_FORWARD_REMEDY = (
+    "call the model once per turn on the concatenated input, mark earlier forwards with step.accumulate(), "
+    "or use job.model(..., broadcast_buffers=False)"
+)
+
+
+def _contribution(grad: torch.Tensor | None, param: torch.Tensor) -> torch.Tensor:
+    if grad is None:
+        # Stock DDP adds zeros for a worker that did not use the parameter.
+        return torch.zeros_like(param, memory_format=torch.preserve_format)
+    return as_param_layout(grad, param)
+
+
+def _refuse(module: torch.nn.Module) -> None:
+    for name, child in module.named_modules():
+        if isinstance(child, torch.nn.SyncBatchNorm):
+            raise UserError(
+                field="job.model", value=name or type(module).__name__,
+                problem="SyncBatchNorm talks to other processes in the middle of a turn",
+                remedy="use BatchNorm (each logical worker its own statistics, as DDP has) or GroupNorm",
+            )  # fmt: skip
+        if isinstance(child, (torch.nn.Embedding, torch.nn.EmbeddingBag)) and child.sparse:
+            raise UserError(
+                field="job.model", value=name, problem="sparse gradients have no place in DDP's dense buckets",
+                remedy="build the embedding with sparse=False",
+            )  # fmt: skip
+        if isinstance(child, torch.nn.parallel.DistributedDataParallel):
+            raise UserError(
+                field="job.model", value=name or "DistributedDataParallel", problem="the module is wrapped in DDP already",
+                remedy="give job.model the bare module; the averaging is done by the step",
+            )  # fmt: skip

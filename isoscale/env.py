@@ -1,0 +1,122 @@
+"""Every environment variable that isoscale reads: its name, its meaning, its check.
+
+Nothing else in the package touches `os.environ` (ruff checks it). A variable that is unset or empty gives None, or
+False for a switch; defaults belong to whoever asks. A bad value is a `UserError`. Launchers set the variables of a
+process they start through `child_environment`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from isoscale.errors import UserError
+
+__all__ = [
+    "COORDINATOR",
+    "EXECUTOR",
+    "OUT",
+    "REFERENCE",
+    "SEED",
+    "TOKEN_FILE",
+    "WORKERS",
+    "child_environment",
+    "coordinator",
+    "executor",
+    "is_reference",
+    "num_logical_workers",
+    "out",
+    "seed",
+    "token_file",
+]
+
+COORDINATOR = "ISOSCALE_COORDINATOR"
+TOKEN_FILE = "ISOSCALE_TOKEN_FILE"
+EXECUTOR = "ISOSCALE_EXECUTOR"
+OUT = "ISOSCALE_OUT"
+WORKERS = "ISOSCALE_WORKERS"
+SEED = "ISOSCALE_SEED"
+REFERENCE = "ISOSCALE_REFERENCE"
+
+# numpy.random.seed takes no more than 32 bits.
+_MAX_SEED = 2**32 - 1
+
+
+def coordinator(environ: Mapping[str, str] = os.environ) -> str | None:
+    """The WebSocket URL of the job's coordinator; set in executors, unset when a script runs alone."""
+    url = environ.get(COORDINATOR)
+    if not url:
+        return None
+    try:
+        parts = urlsplit(url)
+        is_valid = parts.scheme in ("ws", "wss") and bool(parts.hostname) and parts.port is not None
+    except ValueError:  # a port out of range, a broken IPv6 address
+        is_valid = False
+    if not is_valid:
+        raise UserError(
+            field=COORDINATOR, value=url, problem="not a coordinator's address", remedy="give ws://HOST:PORT"
+        )
+    return url
+
+
+def token_file(environ: Mapping[str, str] = os.environ) -> Path | None:
+    """The file that holds the run's token. A path and not the token: environments are inherited, dumped and logged."""
+    return _path(TOKEN_FILE, environ)
+
+
+def executor(environ: Mapping[str, str] = os.environ) -> int | None:
+    """The id that the coordinator gave to this executor."""
+    return _integer(EXECUTOR, environ)
+
+
+def out(environ: Mapping[str, str] = os.environ) -> Path | None:
+    """The run's output directory."""
+    return _path(OUT, environ)
+
+
+def num_logical_workers(environ: Mapping[str, str] = os.environ) -> int | None:
+    """How many logical workers a script has that runs alone, as `python train.py`."""
+    return _integer(WORKERS, environ, minimum=1)
+
+
+def seed(environ: Mapping[str, str] = os.environ) -> int | None:
+    """The job's seed. That `seed + logical_rank` also fits in 32 bits is for the job to check."""
+    return _integer(SEED, environ, maximum=_MAX_SEED)
+
+
+def is_reference(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether this process is a rank of the stock DDP reference that `isoscale verify` runs."""
+    value = environ.get(REFERENCE, "")
+    if value not in ("", "0", "1"):
+        raise UserError(field=REFERENCE, value=value, problem="not a switch", remedy="give 1, or leave it unset")
+    return value == "1"
+
+
+def child_environment(variables: Mapping[str, str], environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The environment for a process to start: this one's, with `variables` set.
+
+    This process's own ISOSCALE_ variables are not handed on: they say who *it* is.
+    """
+    inherited = {name: value for name, value in environ.items() if not name.startswith("ISOSCALE_")}
+    return {**inherited, **variables}
+
+
+def _path(name: str, environ: Mapping[str, str]) -> Path | None:
+    value = environ.get(name)
+    return Path(value) if value else None
+
+
+def _integer(name: str, environ: Mapping[str, str], *, minimum: int = 0, maximum: int | None = None) -> int | None:
+    value = environ.get(name)
+    if not value:
+        return None
+    # int() alone would take "1_0", " 1" and digits of every script, and refuse more than 4300 of them.
+    if re.fullmatch(r"[+-]?[0-9]{1,30}", value):
+        number = int(value)
+        if number >= minimum and (maximum is None or number <= maximum):
+            return number
+    limits = f"of at least {minimum}" if maximum is None else f"from {minimum} to {maximum}"
+    raise UserError(field=name, value=value, problem="out of range or no integer", remedy=f"give an integer {limits}")

@@ -1,0 +1,84 @@
+"""Values that every layer shares: where logical workers live, and what a job is.
+
+Pure data with the arithmetic that belongs to it. No torch, no I/O.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["JobSpec", "Level", "Order", "Placement"]
+
+Level = Literal["off", "elastic", "heterogeneous"]
+Order = Literal["ddp", "tree"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """Which executor hosts which logical workers: contiguous blocks in executor order.
+
+    >>> p = Placement(shares=(3, 1))
+    >>> list(p.ranks_of(0)), list(p.ranks_of(1)), p.executor_of(3)
+    ([0, 1, 2], [3], 1)
+    """
+
+    #: number of logical workers per executor, all positive; executor index is the position
+    shares: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not self.shares or min(self.shares) < 1:
+            raise ValueError(f"shares={self.shares}: every executor hosts at least one logical worker")
+
+    @classmethod
+    def even(cls, num_logical_workers: int, num_executors: int) -> Placement:
+        """As equal as possible, the larger shares first.
+
+        >>> Placement.even(7, 3).shares
+        (3, 2, 2)
+        """
+        base, extra = divmod(num_logical_workers, num_executors)
+        return cls(shares=tuple(base + (e < extra) for e in range(num_executors)))
+
+    @property
+    def num_logical_workers(self) -> int:
+        return sum(self.shares)
+
+    @property
+    def num_executors(self) -> int:
+        return len(self.shares)
+
+    def ranks_of(self, executor_index: int) -> range:
+        first = sum(self.shares[:executor_index])
+        return range(first, first + self.shares[executor_index])
+
+    def executor_of(self, logical_rank: int) -> int:
+        for executor_index in range(self.num_executors):
+            if logical_rank in self.ranks_of(executor_index):
+                return executor_index
+        raise ValueError(f"logical_rank={logical_rank}: the placement has {self.num_logical_workers} logical workers")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSpec:
+    """Everything that fixes a job's result, plus where it writes. Constant for a job's life."""
+
+    workers: int
+    seed: int = 0
+    threads: int = 1
+    order: Order = "ddp"
+    determinism: Level = "elastic"
+    #: every kind the job may ever meet
+    kinds: tuple[str, ...] = ("cpu",)
+    #: name of the numeric profile all executors run at; "" lets every kind run at its own best
+    profile: str = ""
+    #: directory of events, checkpoints and results; "" writes nothing
+    out: str = ""
+    #: stop when this many steps are committed; 0 means the script decides
+    until: int = 0
+    #: compare digests between executors every so many steps; 0 only at the end
+    audit_every: int = 100
+    script: str = ""
+    script_args: tuple[str, ...] = ()
+    #: write every logical worker's values of every step and tensor digests (used by `verify`)
+    record: bool = False
