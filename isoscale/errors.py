@@ -76,12 +76,13 @@ class TurnRuleError(IsoscaleError):
     `location` is the line of the script as "file:line".
     """
 
-    def __init__(self, *, rule: str, logical_rank: int, location: str, remedy: str) -> None:
+    def __init__(self, *, rule: str, logical_rank: int | None, location: str, remedy: str) -> None:
         self.rule = rule
         self.logical_rank = logical_rank
         self.location = location
         self.remedy = remedy
-        super().__init__(f"{location}: logical worker {logical_rank}: {rule}; {remedy}")
+        where = "outside turns" if logical_rank is None else f"logical worker {logical_rank}"
+        super().__init__(f"{location}: {where}: {rule}; {remedy}")
 
 
 class UserCodeError(IsoscaleError):
@@ -113,13 +114,17 @@ class PositionError(IsoscaleError):
 
 
 class AuditError(IsoscaleError):
-    """Raised when state that must be equal differs; `tensor` is the first that does, in order of names."""
+    """Raised when state that must be equal differs between executors, or would after a rescale (`executors` is empty).
 
-    def __init__(self, *, tensor: str, executors: Sequence[int], remedy: str) -> None:
+    `tensor` is the first one concerned, in order of names.
+    """
+
+    def __init__(self, *, tensor: str, executors: Sequence[int], remedy: str, problem: str = "") -> None:
         self.tensor = tensor
         self.executors = tuple(executors)
         self.remedy = remedy
-        super().__init__(f"{tensor} differs between executors {', '.join(map(str, self.executors))}; {remedy}")
+        self.problem = problem or f"differs between executors {', '.join(map(str, self.executors))}"
+        super().__init__(f"{tensor} {self.problem}; {remedy}")
 
 
 class ExecutorLostError(IsoscaleError):

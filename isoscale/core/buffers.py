@@ -3,8 +3,9 @@
 Outside turns the module always shows logical worker 0's buffers. With `broadcast_buffers` a turn
 starts from those, as stock DDP broadcasts rank 0's before a forward, and only worker 0's changes
 survive the step. Without it every logical worker has its own. Only buffers that changed are
-copied; a change is seen by tensor identity and version counter. Moving worker 0's buffers to other
-executors is the caller's job.
+copied; a change is seen by tensor identity and version counter, except for buffers that kernels write
+behind the counter's back (BatchNorm's statistics): those count as changed after every train-mode turn.
+Moving worker 0's buffers to other executors is the caller's job.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from torch.nn.modules.batchnorm import _NormBase
 
 __all__ = ["BufferSet"]
 
@@ -35,6 +37,8 @@ class BufferSet:
         #: per logical rank, without broadcast; a rank that is absent still has the shared ones
         self.own: dict[int, list[torch.Tensor]] = {}
         self._marks: list[_Mark] = []
+        # torch's batch_norm updates running statistics without touching their version counters.
+        self._silent = {i for i, (owner, _) in enumerate(self._slots) if isinstance(owner, _NormBase)}
         self._fresh: dict[int, torch.Tensor] = {}
         if self._slots:
             self.shared = [b.detach().clone() for b in self.current()]
@@ -48,12 +52,22 @@ class BufferSet:
         return [owner._buffers[name] for owner, name in self._slots]  # type: ignore[misc]
 
     def changed(self) -> list[int]:
-        """Indices of buffers that are not what was last loaded."""
-        return [i for i, b in enumerate(self.current()) if self._marks[i] != (id(b), b._version)]
+        """Indices of buffers that are not, or may not be, what was last loaded."""
+        silent = {i for i in self._silent if self._slots[i][0].training}
+        return sorted({*self._visibly_changed(), *silent})
+
+    def search_silent(self, logical_rank: int) -> None:
+        """At the end of a watched turn: find buffers whose contents changed unseen; they are copied from now on."""
+        if not self._slots:
+            return
+        base = self.shared if self.broadcast else self._own(logical_rank)
+        unseen = set(range(len(self._slots))) - set(self.changed())
+        current = self.current()
+        self._silent |= {i for i in unseen if not _same_bits(current[i], base[i])}
 
     def begin_step(self) -> bool:
         """Code outside turns may have changed buffers: those become worker 0's. True if it did."""
-        touched = self.changed()
+        touched = self._visibly_changed()
         for i in touched:
             self._store(self.shared, i)
         self._mark(touched)
@@ -94,6 +108,9 @@ class BufferSet:
         self._load(self.shared, stale)
         self._fresh = {}
 
+    def _visibly_changed(self) -> list[int]:
+        return [i for i, b in enumerate(self.current()) if self._marks[i] != (id(b), b._version)]
+
     def _own(self, logical_rank: int) -> list[torch.Tensor]:
         if logical_rank not in self.own:
             self.own[logical_rank] = [b.clone() for b in self.shared]
@@ -129,3 +146,9 @@ class BufferSet:
             return
         for i in indices:
             self._marks[i] = (id(current[i]), current[i]._version)
+
+
+def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    return torch.equal(a.contiguous().reshape(-1).view(torch.uint8), b.contiguous().reshape(-1).view(torch.uint8))

@@ -159,8 +159,7 @@ class TreeBucket:
 
     def flat_sums(self, sums: dict[Subtree, list[torch.Tensor]]) -> dict[Subtree, torch.Tensor]:
         """Each local node's sum as one contiguous tensor (a copy)."""
-        bucket = self.memory.bucket
-        return {node: torch.cat([flatten(sums[node][i]) for i in bucket.params]) for node in self.nodes}
+        return {node: torch.cat([flatten(part) for part in sums[node]]) for node in self.nodes}
 
 
 def _edges(node: Subtree) -> list[tuple[Subtree, Subtree]]:

@@ -66,9 +66,8 @@ class TrackedModel:
         self._overlap: Callable[[int], None] | None = None
         self._holders: list[torch.Tensor | None] = []
         self._base: list[torch.Tensor | None] = []
-        for i, param in enumerate(self.params):
-            param.register_post_accumulate_grad_hook(partial(self._on_gradient, i))
-        module.register_forward_pre_hook(self._before_forward)
+        self._hooks = [p.register_post_accumulate_grad_hook(partial(self._on_gradient, i)) for i, p in enumerate(self.params)]
+        self._hooks.append(module.register_forward_pre_hook(self._before_forward))
         self._reset_turn()
 
     # ---- a step, called by the engine ----
@@ -117,6 +116,7 @@ class TrackedModel:
         self._holders = grads
         if not overlapped:
             self.sync.take(logical_rank, [_contribution(g, p) for g, p in zip(grads, self.params, strict=True)])
+        self._reset_turn()
         return True
 
     def finish(self, used_by_any: list[bool] | None) -> None:
@@ -146,6 +146,11 @@ class TrackedModel:
         for param, base in zip(self.params, self._base, strict=True):
             param.grad = base
         self._base = []
+
+    def close(self) -> None:
+        """Let go of the module: it is the user's again, without hooks."""
+        for hook in self._hooks:
+            hook.remove()
 
     # ---- hooks, called by torch ----
 

@@ -1,0 +1,1 @@
+"""One process, one step: logical workers, their gradients, and the arithmetic that joins them."""

@@ -1,0 +1,130 @@
+"""The seal: one small all-reduce that ends a step on all executors at once.
+
+It carries control (stop requests), a hash of each executor's position, optional audit digests and
+the step's values, as one vector of int64 in which every executor fills its own places and leaves the
+rest zero. Floats travel as their bits, so nothing is rounded. An executor that has left the seal
+knows that every other holds the step whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from isoscale.core.exchange import Exchange
+from isoscale.core.totals import Combined, Tally, ValueSpec, combine
+from isoscale.errors import PositionError
+
+__all__ = ["Seal", "Sealed", "short_hash"]
+
+_STOP, _UNKNOWN, _HEADER = 0, 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    values: Combined
+    #: somebody asked the job to stop
+    stop: bool
+    #: executors whose audit digest is not executor 0's
+    differing: tuple[int, ...]
+
+
+class Seal:
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        #: the values every executor knows of, in the order of their places in the vector
+        self._specs: list[ValueSpec] = []
+
+    def close(self, tally: Tally, *, position: str, digest: str, stop: bool) -> Sealed:
+        """Called with every reduced bucket and buffer in hand. Raises if executors stand at different positions."""
+        values = tally.values()
+        while True:
+            vector = self._pack(values, position, digest, stop)
+            self._exchange.sum_int64(vector)
+            if not vector[_UNKNOWN]:
+                break
+            self._learn(values)
+        executors = self._exchange.placement.num_executors
+        hashes = vector[_HEADER : _HEADER + executors].tolist()
+        if len(set(hashes)) > 1:
+            self._raise_position(position, hashes)
+        digests = vector[_HEADER + executors : _HEADER + 2 * executors].tolist()
+        differing = tuple(e for e, d in enumerate(digests) if d != digests[0])
+        return Sealed(combine(self._unpack(vector, values)), bool(vector[_STOP]), differing)
+
+    def _pack(
+        self, values: Mapping[ValueSpec, Mapping[int, torch.Tensor]], position: str, digest: str, stop: bool
+    ) -> torch.Tensor:
+        executors, index = self._exchange.placement.num_executors, self._exchange.index
+        vector = torch.zeros(self._length(), dtype=torch.int64)
+        vector[_STOP] = int(stop)
+        vector[_UNKNOWN] = int(any(spec not in self._specs for spec in values))
+        vector[_HEADER + index] = short_hash(position)
+        vector[_HEADER + executors + index] = short_hash(digest) if digest else 0
+        if executors == 1:
+            return vector  # nobody else reads the values
+        n = self._exchange.placement.num_logical_workers
+        for spec, at in self._places():
+            for rank, value in values.get(spec, {}).items():
+                vector[at + rank] = 1
+                bits = value.reshape(-1).view(torch.int64)
+                start = at + n + (0 if spec.kind == "int" else rank * spec.numel)
+                vector[start : start + spec.numel] += bits
+        return vector
+
+    def _unpack(
+        self, vector: torch.Tensor, mine: Mapping[ValueSpec, Mapping[int, torch.Tensor]]
+    ) -> Mapping[ValueSpec, Mapping[int, torch.Tensor]]:
+        if self._exchange.placement.num_executors == 1:
+            return mine
+        n = self._exchange.placement.num_logical_workers
+        out: dict[ValueSpec, dict[int, torch.Tensor]] = {}
+        for spec, at in self._places():
+            present = [rank for rank in range(n) if vector[at + rank]]
+            data = vector[at + n :]
+            if spec.kind == "int":
+                # Integers were added on the way: the whole sum stands for the first rank that has a value.
+                out[spec] = {rank: data[: spec.numel].view(spec.shape) for rank in present[:1]}
+            else:
+                floats = data[: n * spec.numel].view(torch.float64).view(n, *spec.shape)
+                out[spec] = {rank: floats[rank] for rank in present}
+        return out
+
+    def _places(self) -> list[tuple[ValueSpec, int]]:
+        at = _HEADER + 2 * self._exchange.placement.num_executors
+        n, places = self._exchange.placement.num_logical_workers, []
+        for spec in self._specs:
+            places.append((spec, at))
+            at += n + (spec.numel if spec.kind == "int" else n * spec.numel)
+        return places
+
+    def _length(self) -> int:
+        executors, n = self._exchange.placement.num_executors, self._exchange.placement.num_logical_workers
+        if executors == 1:
+            return _HEADER + 2
+        sizes = (n + (s.numel if s.kind == "int" else n * s.numel) for s in self._specs)
+        return _HEADER + 2 * executors + sum(sizes)
+
+    def _learn(self, values: Mapping[ValueSpec, object]) -> None:
+        """Somebody reports a value the others do not know of: agree on the union, in sorted order."""
+        known = {*self._specs, *values}
+        text = json.dumps([[s.name, s.kind, list(s.shape)] for s in known])
+        for other in self._exchange.gather_text(text):
+            known |= {ValueSpec(name, kind, tuple(shape)) for name, kind, shape in json.loads(other)}
+        self._specs = sorted(known)
+
+    def _raise_position(self, position: str, hashes: list[int]) -> None:
+        other = next(e for e, h in enumerate(hashes) if h != hashes[0])
+        texts = self._exchange.gather_text(position)
+        raise PositionError(
+            executor=0, position=texts[0], other_executor=other, other_position=texts[other]
+        )
+
+
+def short_hash(text: str) -> int:
+    """63 bits that are never zero: zero is what an executor that says nothing contributes."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1 | 1

@@ -1,0 +1,1 @@
+"""Which sample, when: a function of seed, epoch and logical identity, never of placement."""

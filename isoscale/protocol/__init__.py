@@ -1,0 +1,1 @@
+"""What crosses a process boundary: messages and events. Values only; no sockets, no torch."""

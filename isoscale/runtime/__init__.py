@@ -1,0 +1,1 @@
+"""One job, many processes: the training API, executors, the coordinator, the reference."""

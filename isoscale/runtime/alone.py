@@ -1,0 +1,61 @@
+"""`python train.py`: all logical workers in this process, for debuggers and notebooks.
+
+Same numbers as any other placement. Writes no event log; the console gets a line now and then.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from isoscale import env
+from isoscale.core import determinism
+from isoscale.core.exchange import LocalExchange
+from isoscale.core.totals import Combined
+from isoscale.runtime.execute import check_seed, code_of, execute
+from isoscale.runtime.job import Job, Value
+from isoscale.types import JobSpec
+
+__all__ = ["ConsoleSink", "run_alone"]
+
+
+class ConsoleSink:
+    """At most one line a second, on standard error."""
+
+    def __init__(self) -> None:
+        self._last = 0.0
+
+    def step(self, *, step: int, epoch: int, values: Combined, seconds: float, samples: int, total: int) -> None:
+        now = time.monotonic()
+        if now - self._last >= 1.0:
+            self._last = now
+            means = "  ".join(f"{name} {value:.4f}" for name, value in values.means.items())
+            print(f"step {step}{f'/{total}' if total else ''}  epoch {epoch}  {means}", file=sys.stderr)
+
+    def logged(self, *, step: int, epoch: int, values: dict[str, Value]) -> None:
+        print(f"step {step}  " + "  ".join(f"{name}={value}" for name, value in values.items()), file=sys.stderr)
+
+    def audited(self, *, step: int, digest: str) -> None:
+        pass
+
+    def stop_reason(self) -> str:
+        return ""
+
+
+def run_alone(train: Callable[[Job], Any], *, workers: int | None = None, seed: int | None = None) -> None:
+    given = env.seed()
+    spec = JobSpec(
+        workers=env.num_logical_workers() or workers or 1,
+        seed=given if given is not None else seed or 0,
+        out=str(env.out() or Path("runs") / Path(sys.argv[0]).stem),
+        script=sys.argv[0],
+        script_args=tuple(sys.argv[1:]),
+    )
+    check_seed(spec)
+    determinism.apply(spec.determinism, spec.threads, spec.profile)
+    job = Job(spec, LocalExchange(spec.workers), ConsoleSink(), train_code=code_of(train))
+    digest = execute(job, train)
+    print(f"done: {job.step} steps, {spec.workers} logical workers, digest {digest[:16]}", file=sys.stderr)

@@ -1,0 +1,42 @@
+"""Runs a training function in this process, from seeding to the digest of the result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import CodeType
+from typing import Any
+
+from isoscale.core import rng
+from isoscale.errors import UserError
+from isoscale.runtime.guards import guarded
+from isoscale.runtime.job import Job
+from isoscale.types import JobSpec
+
+__all__ = ["check_seed", "code_of", "execute"]
+
+_MAX_SEED = 2**32 - 1
+
+
+def execute(job: Job, train: Callable[[Job], Any]) -> str:
+    """Train under the job's seed and return the digest. Errors of the script leave as they are."""
+    try:
+        with guarded(job._engine):
+            rng.seed_all(job._spec.seed)
+            train(job)
+            return job._finish()
+    finally:
+        job._close()
+
+
+def code_of(train: Callable[..., Any]) -> CodeType | None:
+    """The code object by which the training function's frame is found."""
+    return getattr(train, "__code__", None)
+
+
+def check_seed(spec: JobSpec) -> None:
+    """`numpy.random.seed` takes 32 bits, and logical worker r is seeded with seed + r."""
+    if not 0 <= spec.seed <= _MAX_SEED - spec.workers:
+        raise UserError(
+            field="seed", value=spec.seed, problem="seed + logical rank must fit 32 bits",
+            remedy=f"choose 0 .. {_MAX_SEED - spec.workers}",
+        )  # fmt: skip

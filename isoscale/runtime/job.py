@@ -1,0 +1,343 @@
+"""The training API: `Job`, and `run`, the entry point of every script.
+
+A `Job` is what the training function gets. It joins the step engine of `core`, the loaders of `data`
+and a `Sink` that carries facts out of the process (to the coordinator, or to the console when the
+script runs alone). It never learns how many executors there are.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import CodeType
+from typing import Any, Protocol, TypeVar
+
+import torch
+from torch.utils.data import Dataset
+
+from isoscale import env
+from isoscale.core.context import ContextSwitch
+from isoscale.core.exchange import Exchange
+from isoscale.core.rules import Turn
+from isoscale.core.seal import Sealed, short_hash
+from isoscale.core.step import StepEngine
+from isoscale.core.totals import Combined, Tally
+from isoscale.core.tracked import TrackedModel
+from isoscale.core.unkept import VariableWatch, script_variables
+from isoscale.data.loader import LogicalLoaders
+from isoscale.errors import AuditError, UserError
+from isoscale.runtime.loader import Loader
+from isoscale.runtime.state import JobState, atomic_save
+from isoscale.types import JobSpec
+
+__all__ = ["Job", "Sink", "run"]
+
+Kept = TypeVar("Kept")
+Value = float | int | str | bool | None
+
+
+class Sink(Protocol):
+    """Carries facts out of the process. Called by the first executor only, except `stop_reason`; never blocks."""
+
+    def step(self, *, step: int, epoch: int, values: Combined, seconds: float, samples: int, total: int) -> None: ...
+
+    def logged(self, *, step: int, epoch: int, values: dict[str, Value]) -> None: ...
+
+    def audited(self, *, step: int, digest: str) -> None: ...
+
+    def stop_reason(self) -> str:
+        """Why the job should end after this step; empty to go on."""
+
+
+class Job:
+    """One training job as the training function sees it."""
+
+    def __init__(
+        self, spec: JobSpec, exchange: Exchange, sink: Sink, *, device: str = "cpu", train_code: CodeType | None = None
+    ) -> None:
+        self._spec = spec
+        self._sink = sink
+        self._train_code = train_code
+        self._engine = StepEngine(exchange, ContextSwitch(spec.workers, spec.seed), Turn())
+        self._state = JobState()
+        self._loaders = 0
+        self._limit = 0
+        self._stepping = False
+        self._stop_reason = ""
+        self._turn_stop = ""
+        self._batch_samples = 0
+        self._steps_per_epoch = 0
+        self._num_epochs = 0
+        self._digest = ""
+        self._watch: VariableWatch | None = None
+        self._last_commit = time.perf_counter()
+        #: committed steps, and the present epoch
+        self.step = 0
+        self.epoch = 0
+        #: where this executor's tensors belong: model.to(job.device)
+        self.device = torch.device(device)
+
+    # ---- set-up ----
+
+    @property
+    def num_logical_workers(self) -> int:
+        return self._spec.workers
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """Plain values that are kept with the job (best metric, patience)."""
+        return self._state.values
+
+    def model(
+        self,
+        module: torch.nn.Module,
+        *,
+        find_unused_parameters: bool = False,
+        broadcast_buffers: bool = True,
+        bucket_cap_mb: float | None = None,
+    ) -> Any:
+        """Track a model as DDP would; returns the module itself. Call once per model, before the first step."""
+        self._set_up_only("job.model")
+        name = self._state.new_model_name(module)
+        model = TrackedModel(
+            name, module, self._engine.turn, self._engine.exchange, order=self._spec.order,
+            find_unused_parameters=find_unused_parameters, broadcast_buffers=broadcast_buffers,
+            bucket_cap_mb=bucket_cap_mb,
+        )  # fmt: skip
+        self._state.add_model(name, model)
+        self._engine.models.append(model)
+        return module
+
+    def keep(self, name: str, thing: Kept) -> Kept:
+        """Make an object with `state_dict`/`load_state_dict` part of the job's state; returns it."""
+        self._set_up_only("job.keep")
+        self._state.keep(name, thing)
+        return thing
+
+    def keep_per_worker(self, name: str, factory: Callable[..., Any]) -> Any:
+        """One object per logical worker, switched with it. `factory` takes nothing or the logical rank.
+
+        A `torch.Generator` comes back as a Generator; anything else (a dict, or an object with
+        `state_dict`/`load_state_dict`) as a stand-in for the object of the worker whose turn it is.
+        """
+        self._set_up_only("job.keep_per_worker")
+        return self._engine.contexts.add_per_worker(name, factory)
+
+    def loader(
+        self, dataset: Dataset[Any], *, batch_size: int = 1, shuffle: bool = False, train: bool = True, **options: Any
+    ) -> Loader:
+        """Global steps over a map-style data set; `batch_size` is per logical worker, as in DDP.
+
+        With `train=False` every sample comes once, in order, without padding. Further options are DataLoader's.
+        """
+        loaders = LogicalLoaders(
+            dataset, num_logical_workers=self._spec.workers, seed=self._spec.seed, batch_size=batch_size,
+            shuffle=shuffle, train=train, options=options,
+        )  # fmt: skip
+        self._loaders += 1
+        return Loader(self, f"loader {self._loaders}", loaders, train=train)
+
+    # ---- progress ----
+
+    def epochs(self, count: int) -> Iterator[int]:
+        """Epoch numbers 0 .. count-1; ends early when the job stops."""
+        self._num_epochs = count
+        for epoch in range(count):
+            if self._at_end():
+                return
+            self.epoch = epoch
+            yield epoch
+
+    def steps(self, count: int) -> Iterator[int]:
+        """Epoch numbers until `count` steps are committed; the training loader ends in mid-epoch if need be."""
+        self._limit = count
+        epoch = 0
+        while not self._at_end():
+            self.epoch, before = epoch, self.step
+            yield epoch
+            if self.step == before:
+                raise UserError(
+                    field="job.steps", value=count, problem="a pass of its loop committed no step",
+                    remedy="iterate a training loader in the body of 'for epoch in job.steps(n):'",
+                )  # fmt: skip
+            epoch += 1
+
+    def stop(self, reason: str = "asked by the script") -> None:
+        """End training: at once outside turns, after the present step for all when called in a turn."""
+        if self._engine.turn.logical_rank is None:
+            self._stop_reason = self._stop_reason or reason
+        else:
+            self._turn_stop = reason
+
+    # ---- side effects ----
+
+    @property
+    def is_main(self) -> bool:
+        """True on one executor at a time; which one may change."""
+        return self._engine.exchange.index == 0
+
+    @property
+    def out(self) -> Path:
+        return Path(self._spec.out)
+
+    def log(self, **values: Any) -> None:
+        """Report values that are equal on all executors (accuracy, learning rate); written once."""
+        plain = {name: _plain_value(name, value) for name, value in values.items()}
+        if self.is_main:
+            self._sink.logged(step=self.step, epoch=self.epoch, values=plain)
+
+    def save(self, name: str, thing: Any) -> None:
+        """Write `thing` to `job.out / name` with torch.save: atomically, once."""
+        target = self.out / name
+        if not target.resolve().is_relative_to(self.out.resolve()):
+            raise UserError(
+                field="job.save(name)", value=name, problem="lies outside the job's directory", remedy="use a plain name"
+            )
+        if self.is_main:
+            atomic_save(thing, target)
+
+    # ---- called by loaders ----
+
+    def _start_streams(self) -> None:
+        self._engine.contexts.start()
+
+    def _at_end(self) -> bool:
+        limits = [limit for limit in (self._limit, self._spec.until) if limit]
+        return bool(self._stop_reason) or any(self.step >= limit for limit in limits)
+
+    def _before_step(self, steps_per_epoch: int) -> None:
+        """At `next()` of a training loader, with the last step's outside code done: the place for audits."""
+        self._stepping = True
+        self._steps_per_epoch = steps_per_epoch
+        every = self._spec.audit_every
+        due = every > 0 and self.step > 0 and self.step % every == 0
+        self._digest = self._audit_digest() if due else ""
+        if due:
+            self._engine.watch_attributes = True
+        self._check_variables(renew=due or self.step == 1)
+
+    def _commit(self, tally: Tally, where: str) -> Sealed:
+        rates = self._state.learning_rates()
+        position = f"{where}, epoch {self.epoch}, step {self.step + 1}, learning rates {rates}"
+        stop = self._turn_stop or (self._sink.stop_reason() if self.is_main else "")
+        sealed = self._seal(tally, position, stop)
+        if self._digest and self.is_main:
+            self._sink.audited(step=self.step, digest=self._state.digest())
+        self.step += 1
+        if sealed.stop:
+            self._stop_reason = stop or "another logical worker asked for it"
+        if self.is_main:
+            now = time.perf_counter()
+            self._sink.step(
+                step=self.step, epoch=self.epoch, values=sealed.values, seconds=now - self._last_commit,
+                samples=self._batch_samples * self._spec.workers // max(1, len(self._engine.ranks)),
+                total=self._total_steps(),
+            )  # fmt: skip
+            self._last_commit = now
+        return sealed
+
+    def _commit_evaluation(self, tally: Tally, where: str) -> Sealed:
+        position = f"evaluation {where}, epoch {self.epoch}, step {self.step}"
+        return self._engine.finish(tally, position=position, digest="", stop=False)
+
+    # ---- called by whoever runs the job ----
+
+    def _finish(self) -> str:
+        """After the training function returned: a last audit over all executors, and the digest of the result."""
+        self._engine.check_not_broken()
+        self._engine.check_no_stray_backward()
+        self._digest = self._audit_digest()
+        self._seal_only("end of training")
+        return self._state.digest()
+
+    def _close(self) -> None:
+        for model in self._state.models.values():
+            model.close()
+
+    def _seal(self, tally: Tally, position: str, stop: str) -> Sealed:
+        sealed = self._engine.finish(tally, position=position, digest=self._digest, stop=bool(stop))
+        if sealed.differing:
+            self._raise_audit(sealed.differing)
+        return sealed
+
+    def _seal_only(self, position: str) -> None:
+        sealed = self._engine.seal.close(Tally(), position=position, digest=self._digest, stop=False)
+        if sealed.differing:
+            self._raise_audit(sealed.differing)
+
+    def _total_steps(self) -> int:
+        limits = [limit for limit in (self._limit, self._spec.until) if limit]
+        if self._num_epochs:
+            limits.append(self._num_epochs * self._steps_per_epoch)
+        return min(limits, default=0)
+
+    def _set_up_only(self, call: str) -> None:
+        if self._stepping:
+            raise self._engine.turn.error(
+                f"{call}() after the first step", "build models and keep state before the first loop over a loader"
+            )
+
+    # ---- audit ----
+
+    def _audit_digest(self) -> str:
+        return json.dumps(list(self._state.audited()))
+
+    def _raise_audit(self, differing: tuple[int, ...]) -> None:
+        mine = [(name, short_hash(value)) for name, value in json.loads(self._digest)]
+        lists = [dict(json.loads(text)) for text in self._engine.exchange.gather_text(json.dumps(mine))]
+        names = list(dict.fromkeys(name for one in lists for name in one))
+        first = next((n for n in names if len({one.get(n) for one in lists}) > 1), "the kept state")
+        raise AuditError(
+            tensor=first, executors=(0, *differing),
+            remedy="something that is neither kept nor averaged decides what the script does outside turns: "
+            "keep it (job.keep, job.state) or compute it from step.totals",
+        )  # fmt: skip
+
+    def _check_variables(self, *, renew: bool) -> None:
+        """Between two steps: does a variable of the script hold state that changes but is not kept?"""
+        if self._watch is None and not renew:
+            return
+        variables = script_variables(sys._getframe(), self._train_code)
+        kept = list(self._state.tensors())
+        name = self._watch.changed(variables, kept) if self._watch is not None else None
+        self._watch = VariableWatch(variables, kept) if renew else None
+        if name is not None:
+            raise AuditError(
+                tensor=f"variable {name!r}", executors=(), problem="changes from step to step but is not kept, "
+                "so an executor that joins later would not have it",
+                remedy=f"keep it: {name} = job.keep({name!r}, {name})",
+            )  # fmt: skip
+
+
+def run(train: Callable[[Job], None], *, workers: int | None = None, seed: int | None = None) -> None:
+    """Run a training function: the last line of every script.
+
+    Started by `isoscale run` the process is one executor of many. Started alone, all logical workers run
+    here; their number is `workers`, or the variable ISOSCALE_WORKERS, or 1.
+    """
+    if env.is_reference():
+        from isoscale.runtime.reference import run_reference
+
+        run_reference(train)
+    elif env.coordinator() is not None:
+        from isoscale.runtime.executor import run_executor
+
+        run_executor(train)
+    else:
+        from isoscale.runtime.alone import run_alone
+
+        run_alone(train, workers=workers, seed=seed)
+
+
+def _plain_value(name: str, value: Any) -> Value:
+    if isinstance(value, torch.Tensor) or hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, bool | int | float | str | type(None)):
+        return value
+    raise UserError(
+        field=f"job.log({name}=...)", value=type(value).__name__, problem="neither a number nor a string",
+        remedy="log a number, a string or a tensor of one element",
+    )  # fmt: skip

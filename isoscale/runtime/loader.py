@@ -1,0 +1,86 @@
+"""A job's data loader: global steps out of per-worker batches.
+
+Joins `data` (which sample) with `core` (whose turn). Joins of executors, switches and checkpoints
+happen only at `next()` of a training loader; evaluation is no such point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from isoscale.core.seal import Sealed
+from isoscale.core.step import NO_BATCH, Step
+from isoscale.core.totals import Tally, Total, add_totals
+from isoscale.data.loader import LogicalLoaders, sample_count
+
+if TYPE_CHECKING:
+    from isoscale.runtime.job import Job
+
+__all__ = ["Loader"]
+
+
+class Loader:
+    """Iterate it for global steps; `totals` holds the sums of the last (or present) pass."""
+
+    def __init__(self, job: Job, name: str, loaders: LogicalLoaders, *, train: bool) -> None:
+        self._job = job
+        self._name = name
+        self._loaders = loaders
+        self._train = train
+        self.totals: dict[str, Total] = {}
+
+    def __len__(self) -> int:
+        """Global steps of one pass."""
+        return self._loaders.num_steps
+
+    def __iter__(self) -> Iterator[Step]:
+        job, engine = self._job, self._job._engine
+        engine.check_not_broken()
+        if engine.turn.logical_rank is not None:
+            raise engine.turn.error("a loader was iterated inside a turn", "iterate loaders outside the inner loop")
+        job._start_streams()
+        for rank in engine.ranks:
+            engine.contexts.enter(rank)
+            self._loaders.start(rank, job.epoch)
+        engine.contexts.leave()
+        self.totals = {}
+        try:
+            for index in range(len(self)):
+                if self._train and job._at_end():
+                    break
+                yield from self._step(index)
+        finally:
+            self._loaders.stop()
+
+    def _step(self, index: int) -> Iterator[Step]:
+        job, engine = self._job, self._job._engine
+        if self._train:
+            job._before_step(len(self))
+        job._batch_samples = 0
+        step = Step(
+            engine,
+            self._fetch,
+            lambda tally: self._commit(tally, index),
+            training=self._train,
+        )
+        yield step
+        if not step.complete:
+            engine.check_not_broken()
+            raise engine.turn.error(
+                "a step of the loader was not iterated", "run the inner loop 'for batch in step:' in every step"
+            )
+        add_totals(self.totals, step.totals)
+
+    def _fetch(self, logical_rank: int) -> Any:
+        batch = self._loaders.next(logical_rank, NO_BATCH)
+        if batch is NO_BATCH and self._train:
+            raise AssertionError(f"{self._name}: logical worker {logical_rank} ran out of batches")
+        if batch is not NO_BATCH:
+            self._job._batch_samples += sample_count(batch)
+        return batch
+
+    def _commit(self, tally: Tally, index: int) -> Sealed:
+        if self._train:
+            return self._job._commit(tally, f"{self._name} batch {index}")
+        return self._job._commit_evaluation(tally, f"{self._name} batch {index}")

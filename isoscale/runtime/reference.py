@@ -1,0 +1,322 @@
+"""The reference: the same script under stock DistributedDataParallel, one process per logical worker.
+
+This is what `verify` compares with, so it is deliberately a second implementation of the API, written
+with torch's own parts (DDP, DistributedSampler, DataLoader, all_gather_object) and nothing of the
+elastic path: no contexts, no buckets, no ordered sums. It is short because N processes need no tricks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import json
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+
+from isoscale import env
+from isoscale.types import JobSpec
+
+__all__ = ["ReferenceJob", "run_reference"]
+
+
+def run_reference(train: Callable[[Any], None]) -> None:
+    """Entry point of one rank: reads the job from the directory that `verify` prepared."""
+    out, rank = env.out(), env.executor()
+    assert out is not None
+    assert rank is not None
+    spec = msgspec.json.decode((out / "spec.json").read_bytes(), type=JobSpec)
+    if spec.determinism != "off":
+        torch.use_deterministic_algorithms(True)
+    torch.set_num_threads(spec.threads)
+    store = dist.FileStore(str(out / "store"), spec.workers)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=spec.workers)
+    job = ReferenceJob(spec, out, rank)
+    job.run(train)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+class _Model(DistributedDataParallel):
+    """DDP that a script cannot tell from its module: attributes pass through, names have no prefix."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("module"), name)
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module.state_dict(*args, **kwargs)
+
+    def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module.load_state_dict(*args, **kwargs)
+
+    def named_parameters(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module.named_parameters(*args, **kwargs)
+
+    def named_buffers(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module.named_buffers(*args, **kwargs)
+
+
+class ReferenceJob:
+    """The job API for one DDP rank. `logical_rank` is the rank."""
+
+    def __init__(self, spec: JobSpec, out: Path, rank: int) -> None:
+        self._spec = spec
+        self._rank = rank
+        self._streams: Any = None
+        self._models: dict[str, _Model] = {}
+        self._kept: dict[str, Any] = {}
+        self._limit = 0
+        self._stop = False
+        self._turn_stop = False
+        self._in_turn = False
+        #: logged values of every step of this rank, as float hex
+        self.records: list[dict[str, str]] = []
+        self.state: dict[str, Any] = {}
+        self.step = 0
+        self.epoch = 0
+        self.out = out
+        self.is_main = rank == 0
+        self.num_logical_workers = spec.workers
+        self.device = torch.device("cpu")
+
+    def run(self, train: Callable[[Any], None]) -> None:
+        _seed(self._spec.seed)
+        train(self)
+        with (self.out / f"rank-{self._rank}.jsonl").open("w") as file:
+            file.writelines(json.dumps(record) + "\n" for record in self.records)
+        if self.is_main:
+            torch.save(self.result(), self.out / "final.pt")
+
+    def result(self) -> dict[str, Any]:
+        models = {name: dict(model.state_dict()) for name, model in self._models.items()}
+        out: dict[str, Any] = {"model": next(iter(models.values()))} if len(models) == 1 else {"models": models}
+        out |= {name: thing.state_dict() for name, thing in self._kept.items()}
+        if self.state:
+            out["state"] = self.state
+        return out | {"step": self.step}
+
+    # ---- set-up ----
+
+    def model(self, module: torch.nn.Module, **options: Any) -> Any:
+        model = _Model(module, **options)
+        if self._spec.order == "tree":
+            model.register_comm_hook(None, lambda state, bucket: _tree_hook(bucket))
+        base = type(module).__name__
+        taken = sum(name.split("-")[0] == base for name in self._models)
+        self._models[f"{base}-{taken + 1}" if taken else base] = model
+        return model
+
+    def keep(self, name: str, thing: Any) -> Any:
+        self._kept[name] = thing
+        return thing
+
+    def keep_per_worker(self, name: str, factory: Callable[..., Any]) -> Any:
+        before = _get_streams()
+        required = [p for p in inspect.signature(factory).parameters.values() if p.default is p.empty]
+        made = factory(self._rank) if required else factory()
+        _set_streams(before)
+        return made
+
+    def loader(
+        self, dataset: Any, *, batch_size: int = 1, shuffle: bool = False, train: bool = True, **options: Any
+    ) -> _Loader:
+        n = self._spec.workers
+        sampler: Any = range(self._rank, len(dataset), n)
+        if train:
+            sampler = DistributedSampler(dataset, n, self._rank, shuffle, seed=self._spec.seed)
+        return _Loader(self, DataLoader(dataset, batch_size, sampler=sampler, **options), train, -(-len(dataset) // n))
+
+    # ---- progress ----
+
+    def epochs(self, count: int) -> Iterator[int]:
+        for self.epoch in range(count):
+            if self._ended():
+                return
+            yield self.epoch
+
+    def steps(self, count: int) -> Iterator[int]:
+        self._limit, epoch = count, 0
+        while not self._ended():
+            self.epoch = epoch
+            yield epoch
+            epoch += 1
+
+    def stop(self, reason: str = "") -> None:
+        if self._in_turn:
+            self._turn_stop = True
+        else:
+            self._stop = True
+
+    def log(self, **values: Any) -> None:
+        pass
+
+    def save(self, name: str, thing: Any) -> None:
+        if self.is_main:
+            torch.save(thing, self.out / name)
+
+    def _ended(self) -> bool:
+        return self._stop or any(self.step >= limit for limit in (self._limit, self._spec.until) if limit)
+
+    @contextlib.contextmanager
+    def _own_streams(self) -> Iterator[None]:
+        """Inside, this rank's random streams; outside, the ones that all ranks share."""
+        shared = _get_streams()
+        if self._streams is None:
+            _seed(self._spec.seed + self._rank)
+        else:
+            _set_streams(self._streams)
+        try:
+            yield
+        finally:
+            self._streams = _get_streams()
+            _set_streams(shared)
+
+
+class _Loader:
+    def __init__(self, job: ReferenceJob, loader: DataLoader[Any], train: bool, smallest: int) -> None:
+        self._job = job
+        self._loader = loader
+        self._train = train
+        self._smallest = smallest
+        self.totals: dict[str, Any] = {}
+
+    def __len__(self) -> int:
+        if self._train:
+            return len(self._loader)
+        assert self._loader.batch_size is not None
+        return -(-self._smallest // self._loader.batch_size)
+
+    def __iter__(self) -> Iterator[_Step]:
+        job = self._job
+        with job._own_streams():
+            if self._train:
+                self._loader.sampler.set_epoch(job.epoch)  # type: ignore[attr-defined]
+            batches = iter(self._loader)
+        self.totals = {}
+        for _ in range(len(self)):
+            if self._train and job._ended():
+                break
+            step = _Step(job, batches, self._train)
+            yield step
+            for name, value in step.totals.items():
+                self.totals[name] = self.totals[name] + value if name in self.totals else value
+
+
+class _Step:
+    def __init__(self, job: ReferenceJob, batches: Iterator[Any], train: bool) -> None:
+        self._job = job
+        self._batches = batches
+        self._train = train
+        self._logged: dict[str, list[float]] = {}
+        self._summed: dict[str, torch.Tensor] = {}
+        self.totals: dict[str, Any] = {}
+        self.means: dict[str, float] = {}
+
+    def __iter__(self) -> Iterator[Any]:
+        job, nothing = self._job, object()
+        with job._own_streams():
+            batch = next(self._batches, nothing)
+            job._in_turn = True
+            if batch is not nothing:
+                yield batch
+            else:
+                for model in job._models.values():
+                    # The other ranks broadcast buffers in their first evaluation forward: take part.
+                    if model.will_sync_module_buffers():
+                        model._sync_buffers()
+                        model.require_forward_param_sync = False
+            job._in_turn = False
+        self._combine()
+        if self._train:
+            job.step += 1
+            job.records.append({name: _mean(values).hex() for name, values in self._logged.items()})
+
+    def log(self, **values: Any) -> None:
+        for name, value in values.items():
+            self._logged.setdefault(name, []).append(float(value.detach() if isinstance(value, torch.Tensor) else value))
+
+    def sum(self, **values: Any) -> None:
+        for name, value in values.items():
+            tensor = torch.as_tensor(value).detach()
+            wide = tensor.to(torch.float64 if tensor.is_floating_point() else torch.int64, copy=True)
+            self._summed[name] = self._summed[name] + wide if name in self._summed else wide
+
+    @contextlib.contextmanager
+    def accumulate(self) -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            for model in self._job._models.values():
+                stack.enter_context(model.no_sync())
+            yield
+
+    def _combine(self) -> None:
+        job = self._job
+        mine = ({name: _mean(v) for name, v in self._logged.items()}, self._summed, job._turn_stop)
+        every: list[Any] = [None] * job.num_logical_workers
+        dist.all_gather_object(every, mine)
+        job._turn_stop = False
+        job._stop = job._stop or any(stop for _, _, stop in every)
+        for name in sorted({name for logged, _, _ in every for name in logged}):
+            self.means[name] = _mean([logged[name] for logged, _, _ in every if name in logged])
+        for name in sorted({name for _, summed, _ in every for name in summed}):
+            values = [summed[name] for _, summed, _ in every if name in summed]
+            total = values[0]
+            for value in values[1:]:
+                total = total + value
+            self.totals[name] = total if total.dim() else total.item()
+
+
+def _tree_hook(bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """`--order tree` for stock DDP: everybody's bucket, summed by halves, then scaled."""
+    buffer, n = bucket.buffer(), dist.get_world_size()
+    if buffer.dtype == torch.float16:
+        buffer = buffer * (1.0 / n)
+    every = [torch.empty_like(buffer) for _ in range(n)]
+    dist.all_gather(every, buffer)
+
+    def total(first: int, last: int) -> torch.Tensor:
+        if last - first == 1:
+            return every[first]
+        half = 1
+        while half * 2 < last - first:
+            half *= 2
+        return total(first, first + half) + total(first + half, last)
+
+    result = total(0, n)
+    future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+    future.set_result(result if buffer.dtype == torch.float16 else result * (1.0 / n))
+    return future
+
+
+def _mean(values: list[float]) -> float:
+    total = values[0]
+    for value in values[1:]:
+        total += value
+    return total / len(values)
+
+
+def _seed(seed: int) -> None:
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+
+
+def _get_streams() -> tuple[Any, Any, torch.Tensor]:
+    return random.getstate(), np.random.get_state(), torch.get_rng_state()
+
+
+def _set_streams(streams: tuple[Any, Any, torch.Tensor]) -> None:
+    random.setstate(streams[0])
+    np.random.set_state(streams[1])
+    torch.set_rng_state(streams[2])
