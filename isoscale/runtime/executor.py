@@ -129,7 +129,7 @@ def run_executor(train: Callable[[Job], Any]) -> NoReturn:
     assert url is not None
     assert token_file is not None
     try:
-        link = _Link(url, token_file.read_text().strip())
+        link = _Link(f"{url}/executor/{executor}", token_file.read_text().strip())
     except (OSError, WebSocketException) as error:
         sys.exit(f"isoscale: no coordinator at {url}: {error}")
     job: Job | None = None

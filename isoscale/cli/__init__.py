@@ -1,0 +1,15 @@
+"""The command line: parse, check, call, display. Every command is one module.
+
+Errors of the user's making print one line that names the field, the value and the remedy, and exit
+with the error's code; `--debug` shows the traceback instead.
+"""
+
+from __future__ import annotations
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    from isoscale.cli.app import app
+
+    app()

@@ -1,0 +1,49 @@
+"""The commands by name, and what happens when one fails."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from isoscale import __version__
+from isoscale.cli.run import run
+from isoscale.errors import IsoscaleError
+
+__all__ = ["app"]
+
+cli = typer.Typer(
+    name="isoscale", no_args_is_help=True, add_completion=False, rich_markup_mode="rich",
+    help="Elastic PyTorch training that gives the same bits on any number of devices.",
+    pretty_exceptions_enable=False,
+)  # fmt: skip
+cli.command(context_settings={"allow_interspersed_args": True})(run)
+
+
+def _version(show: bool) -> None:
+    if show:
+        typer.echo(f"isoscale {__version__}")
+        raise typer.Exit
+
+
+@cli.callback()
+def _main(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show it.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of errors.")] = False,
+) -> None:
+    pass
+
+
+def app() -> Any:
+    """Run the command line; turns errors into one line and an exit code."""
+    try:
+        return cli()
+    except KeyboardInterrupt:
+        print("isoscale: interrupted", file=sys.stderr)
+        sys.exit(130)
+    except IsoscaleError as error:
+        if "--debug" in sys.argv:
+            raise
+        print(f"isoscale: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)

@@ -1,0 +1,111 @@
+"""The live line of a run: step, loss, samples per second, executors, time left.
+
+On a terminal one line that is redrawn; elsewhere plain lines, at most one every few seconds. Shows
+facts it is told; computes nothing but rates.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from types import TracebackType
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from isoscale.protocol import messages as m
+
+__all__ = ["Progress", "duration"]
+
+_PLAIN_EVERY_S = 5.0
+_WINDOW = 30
+
+
+class Progress:
+    """An observer of a run. Use as a context manager."""
+
+    def __init__(self, console: Console, label: str = "") -> None:
+        self._console = console
+        self._label = f"{label}  " if label else ""
+        self._live = Live(console=console, refresh_per_second=8, transient=True) if console.is_terminal else None
+        self._recent: deque[tuple[float, int]] = deque(maxlen=_WINDOW)
+        self._last_plain = time.monotonic()
+        self._last: tuple[m.StepDone, int] | None = None
+
+    def __enter__(self) -> Progress:
+        if self._live is not None:
+            self._live.start()
+            self._live.update(Text(f"{self._label}starting executors ...", style="dim"))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+        elif self._last is not None:
+            self._plain(*self._last)
+
+    def on_output(self, line: str) -> None:
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def on_begin(self, num_executors: int) -> None:
+        text = f"{self._label}training on {num_executors} executor{'s' if num_executors != 1 else ''} ..."
+        if self._live is not None:
+            self._live.update(Text(text, style="dim"))
+        else:
+            self._console.print(text, highlight=False)
+
+    def on_step(self, step: m.StepDone, num_executors: int) -> None:
+        now = time.monotonic()
+        self._recent.append((now, step.samples))
+        self._last = (step, num_executors)
+        if self._live is not None:
+            self._live.update(self._line(step, num_executors))
+        elif now - self._last_plain >= _PLAIN_EVERY_S:
+            self._last_plain = now
+            self._plain(step, num_executors)
+
+    def on_log(self, logged: m.Logged) -> None:
+        values = "  ".join(f"{name} {_number(value)}" for name, value in logged.values.items())
+        self._console.print(f"{self._label}step {logged.step}  epoch {logged.epoch}  {values}", highlight=False)
+
+    def _plain(self, step: m.StepDone, num_executors: int) -> None:
+        self._console.print(self._line(step, num_executors).plain, highlight=False, soft_wrap=True)
+        self._last = None
+
+    def _line(self, step: m.StepDone, num_executors: int) -> Text:
+        first, samples = self._recent[0][0], sum(count for _, count in list(self._recent)[1:])
+        elapsed = self._recent[-1][0] - first
+        steps_per_s = (len(self._recent) - 1) / elapsed if elapsed > 0 else 0.0
+        parts = [f"step {step.step}{f'/{step.total}' if step.total else ''}", f"epoch {step.epoch}"]
+        if step.loss is not None:
+            parts.append(f"loss {_number(step.loss)}")
+        if elapsed > 0:
+            parts.append(f"{samples / elapsed:,.0f} samples/s")
+        parts.append(f"{num_executors} executor{'s' if num_executors != 1 else ''}")
+        if step.total and steps_per_s > 0:
+            parts.append(f"{duration((step.total - step.step) / steps_per_s)} left")
+        line = Text(self._label, style="bold")
+        if step.total:
+            filled = round(16 * min(1.0, step.step / step.total))
+            line.append("━" * filled, style="green").append("━" * (16 - filled), style="bright_black").append("  ")
+        return line.append("  ".join(parts), style="default")
+
+
+def duration(seconds: float) -> str:
+    """
+    >>> duration(9.4), duration(75), duration(3700)
+    ('9 s', '1 min 15 s', '1 h 01 min')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def _number(value: object) -> str:
+    return f"{value:.4f}" if isinstance(value, float) else str(value)
