@@ -20,15 +20,18 @@ __all__ = [
     "EXECUTOR",
     "OUT",
     "REFERENCE",
+    "REPLAY",
     "SEED",
     "TOKEN_FILE",
     "WORKERS",
     "child_environment",
     "coordinator",
     "executor",
+    "has_breakpoint_hook",
     "is_reference",
     "num_logical_workers",
     "out",
+    "replay",
     "seed",
     "token_file",
 ]
@@ -40,6 +43,7 @@ OUT = "ISOSCALE_OUT"
 WORKERS = "ISOSCALE_WORKERS"
 SEED = "ISOSCALE_SEED"
 REFERENCE = "ISOSCALE_REFERENCE"
+REPLAY = "ISOSCALE_REPLAY"
 
 # numpy.random.seed takes no more than 32 bits.
 _MAX_SEED = 2**32 - 1
@@ -93,6 +97,16 @@ def is_reference(environ: Mapping[str, str] = os.environ) -> bool:
     if value not in ("", "0", "1"):
         raise UserError(field=REFERENCE, value=value, problem="not a switch", remedy="give 1, or leave it unset")
     return value == "1"
+
+
+def replay(environ: Mapping[str, str] = os.environ) -> Path | None:
+    """The request that `isoscale replay` wrote for this process: which run, up to which step."""
+    return _path(REPLAY, environ)
+
+
+def has_breakpoint_hook(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether the user chose what `breakpoint()` does, by Python's own variable."""
+    return bool(environ.get("PYTHONBREAKPOINT"))
 
 
 def child_environment(variables: Mapping[str, str], environ: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -82,3 +82,6 @@ class JobSpec:
     script_args: tuple[str, ...] = ()
     #: write every logical worker's values of every step and tensor digests (used by `verify`)
     record: bool = False
+    #: write a trace into `out`/trace (used by `verify --explain`): None nothing, 0 a few digests of every step,
+    #: k every operator of step k
+    trace: int | None = None

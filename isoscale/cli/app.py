@@ -8,7 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from isoscale import __version__
+from isoscale.cli.replay import replay
 from isoscale.cli.run import run
+from isoscale.cli.verify import verify
 from isoscale.errors import IsoscaleError
 
 __all__ = ["app"]
@@ -19,6 +21,8 @@ cli = typer.Typer(
     pretty_exceptions_enable=False,
 )  # fmt: skip
 cli.command(context_settings={"allow_interspersed_args": True})(run)
+cli.command(context_settings={"allow_interspersed_args": True})(verify)
+cli.command()(replay)
 
 
 def _version(show: bool) -> None:

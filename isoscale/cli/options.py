@@ -44,6 +44,7 @@ _MAX_SEED = 2**32 - 1
 
 
 def device_set(executors: int | None, devices: str | None, workers: int) -> DeviceSet:
+    _at_least("--workers", workers, 1)
     if devices is not None:
         found = DeviceSet.parse(devices)
         if executors is not None and executors != found.total:

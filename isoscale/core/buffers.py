@@ -4,7 +4,8 @@ Outside turns the module always shows logical worker 0's buffers. With `broadcas
 starts from those, as stock DDP broadcasts rank 0's before a forward, and only worker 0's changes
 survive the step. Without it every logical worker has its own. Only buffers that changed are
 copied; a change is seen by tensor identity and version counter, except for buffers that kernels write
-behind the counter's back (BatchNorm's statistics): those count as changed after every train-mode turn.
+behind the counter's back (BatchNorm's statistics): those count as changed after every train-mode turn. Buffers
+that might be such statistics are compared by their bits after every turn, all others in watched turns only.
 Moving worker 0's buffers to other executors is the caller's job.
 """
 
@@ -17,7 +18,10 @@ from torch.nn.modules.batchnorm import _NormBase
 
 __all__ = ["BufferSet"]
 
-_Mark = tuple[int, int]
+#: the tensor itself, not its id: a dead tensor's id may be given to its successor
+_Mark = tuple[torch.Tensor, int]
+
+_LARGEST_VECTOR = 1 << 16
 
 
 class BufferSet:
@@ -39,6 +43,8 @@ class BufferSet:
         self._marks: list[_Mark] = []
         # torch's batch_norm updates running statistics without touching their version counters.
         self._silent = {i for i, (owner, _) in enumerate(self._slots) if isinstance(owner, _NormBase)}
+        self._suspects = {i for i, b in enumerate(self.current()) if _may_be_statistics(b)} - self._silent
+        self._num_steps = 0
         self._fresh: dict[int, torch.Tensor] = {}
         if self._slots:
             self.shared = [b.detach().clone() for b in self.current()]
@@ -56,18 +62,29 @@ class BufferSet:
         silent = {i for i in self._silent if self._slots[i][0].training}
         return sorted({*self._visibly_changed(), *silent})
 
-    def search_silent(self, logical_rank: int) -> None:
-        """At the end of a watched turn: find buffers whose contents changed unseen; they are copied from now on."""
-        if not self._slots:
-            return
-        base = self.shared if self.broadcast else self._own(logical_rank)
-        unseen = set(range(len(self._slots))) - set(self.changed())
-        current = self.current()
-        self._silent |= {i for i in unseen if not _same_bits(current[i], base[i])}
+    def search_silent(self, logical_rank: int) -> str | None:
+        """At the end of a watched turn: find buffers whose contents changed unseen; they are copied from now on.
+
+        The name of one is returned if that comes too late: if unwatched steps may have mixed what workers wrote.
+        """
+        found = self._search(logical_rank, set(range(len(self._slots))))
+        return self.names[min(found)] if found - self._suspects and self._num_steps > 1 else None
+
+    def _search(self, logical_rank: int, among: set[int]) -> set[int]:
+        unseen = among - set(self.changed())
+        if not unseen:
+            return unseen
+        base, current = self.shared if self.broadcast else self._own(logical_rank), self.current()
+        found = {i for i in unseen if not _same_bits(current[i], base[i])}
+        self._silent |= found
+        return found
 
     def begin_step(self) -> bool:
         """Code outside turns may have changed buffers: those become worker 0's. True if it did."""
-        touched = self._visibly_changed()
+        current = self.current()
+        unseen = {i for i in self._silent | self._suspects if not _same_bits(current[i], self.shared[i])}
+        touched = sorted({*self._visibly_changed(), *unseen})
+        self._num_steps += 1
         for i in touched:
             self._store(self.shared, i)
         self._mark(touched)
@@ -85,6 +102,7 @@ class BufferSet:
     def close_turn(self, logical_rank: int) -> None:
         if not self._slots:
             return
+        self._search(logical_rank, self._suspects)
         touched = self.changed()
         if logical_rank == 0:
             current = self.current()
@@ -109,7 +127,8 @@ class BufferSet:
         self._fresh = {}
 
     def _visibly_changed(self) -> list[int]:
-        return [i for i, b in enumerate(self.current()) if self._marks[i] != (id(b), b._version)]
+        marked = enumerate(zip(self.current(), self._marks, strict=True))
+        return [i for i, (b, (tensor, version)) in marked if b is not tensor or b._version != version]
 
     def _own(self, logical_rank: int) -> list[torch.Tensor]:
         if logical_rank not in self.own:
@@ -142,10 +161,15 @@ class BufferSet:
         """Remember what is loaded, so that only what changes is copied."""
         current = self.current()
         if indices is None:
-            self._marks = [(id(b), b._version) for b in current]
+            self._marks = [(b, b._version) for b in current]
             return
         for i in indices:
-            self._marks[i] = (id(current[i]), current[i]._version)
+            self._marks[i] = (current[i], current[i]._version)
+
+
+def _may_be_statistics(buffer: torch.Tensor) -> bool:
+    """What `F.batch_norm` and `F.instance_norm` take as running statistics: a vector, small enough to be compared."""
+    return buffer.dim() == 1 and buffer.is_floating_point() and buffer.numel() <= _LARGEST_VECTOR
 
 
 def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:

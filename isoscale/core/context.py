@@ -9,7 +9,7 @@ iterated, seeded `seed + logical_rank`; before that, and outside turns, the job-
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -44,8 +44,17 @@ class PerWorker:
     def __setitem__(self, key: Any, value: Any) -> None:
         self._current[key] = value
 
+    def __delitem__(self, key: Any) -> None:
+        del self._current[key]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._current)
+
     def __len__(self) -> int:
         return len(self._current)
+
+    def __bool__(self) -> bool:
+        return bool(self._current)
 
     def __contains__(self, key: Any) -> bool:
         return key in self._current

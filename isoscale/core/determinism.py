@@ -18,7 +18,7 @@ from isoscale.errors import DeterminismError, UserError
 from isoscale.kinds import CAP_VARIABLES, NumericProfile, profile_named
 from isoscale.types import Level
 
-__all__ = ["Factors", "Level", "apply", "differences", "factors", "profile_in_force"]
+__all__ = ["Factors", "Level", "apply", "differences", "factors", "flushes_denormals", "profile_in_force"]
 
 # Beside the caps: variables that change the bits of kernels which are otherwise fixed.
 _OTHER_VARIABLES = frozenset(
@@ -115,7 +115,7 @@ def factors(environ: Mapping[str, str] | None = None) -> Factors:
         cudnn_is_deterministic=bool(torch.backends.cudnn.deterministic),
         cudnn_benchmarks=bool(torch.backends.cudnn.benchmark),
         float32_matmul_precision=torch.get_float32_matmul_precision(),
-        flushes_denormals=_flushes_denormals(),
+        flushes_denormals=flushes_denormals(),
         caps=_assignments(CAP_VARIABLES - _OTHER_VARIABLES, environ),
         environment=_assignments(_OTHER_VARIABLES, environ),
     )
@@ -188,7 +188,7 @@ def _fix_cuda_algorithms() -> None:
     torch.backends.cuda.enable_math_sdp(True)
 
 
-def _flushes_denormals() -> bool:
+def flushes_denormals() -> bool:
     """By trying: torch has `set_flush_denormal` and no way to ask."""
     smallest_half = torch.full((1,), 2.0**-140, dtype=torch.float32, device="cpu")
     return (smallest_half * 0.5).item() == 0.0

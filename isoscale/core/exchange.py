@@ -14,7 +14,8 @@ from typing import Protocol
 
 import torch
 
-from isoscale.core.gradients import RingBucket, TreeBucket
+from isoscale.core.determinism import flushes_denormals
+from isoscale.core.gradients import Addends, RingBucket, TreeBucket, multiply
 from isoscale.core.reduce import Subtree
 from isoscale.types import Placement
 
@@ -36,8 +37,8 @@ class Exchange(Protocol):
     def all_reduce(self, flat: torch.Tensor) -> Callable[[], None]:
         """Called only where `native`: start the sum in place, return what waits for it."""
 
-    def ring(self, bucket: RingBucket, grads: dict[int, list[torch.Tensor]]) -> None:
-        """Leave the sum over all logical workers, in ring order, in the bucket's memory."""
+    def ring(self, bucket: RingBucket, addends: Addends) -> list[torch.Tensor]:
+        """The sum over all logical workers in ring order, one tensor per parameter of the bucket."""
 
     def tree(self, bucket: TreeBucket, sums: dict[Subtree, list[torch.Tensor]], scale: float) -> list[torch.Tensor]:
         """The scaled sum over all logical workers in tree order, one tensor per parameter of the bucket."""
@@ -68,16 +69,13 @@ class LocalExchange:
     def all_reduce(self, flat: torch.Tensor) -> Callable[[], None]:
         raise AssertionError("one process has nothing to reduce")
 
-    def ring(self, bucket: RingBucket, grads: dict[int, list[torch.Tensor]]) -> None:
-        with denormals_kept():
-            for chunk in bucket.chunks:
-                bucket.start(chunk, grads)
-                bucket.come_home(chunk, grads)
+    def ring(self, bucket: RingBucket, addends: Addends) -> list[torch.Tensor]:
+        return bucket.sum_in_place(addends)
 
     def tree(self, bucket: TreeBucket, sums: dict[Subtree, list[torch.Tensor]], scale: float) -> list[torch.Tensor]:
         total = sums[bucket.root]
         if scale != 1.0:
-            torch._foreach_mul_(total, scale)
+            multiply(total, scale)
         return total
 
     def sum_int64(self, payload: torch.Tensor) -> None:
@@ -93,7 +91,7 @@ class LocalExchange:
 @contextmanager
 def denormals_kept() -> Iterator[None]:
     """Sums run with flush-to-zero off, as gloo's threads do, even if the user switched it on for kernels."""
-    flushing = bool(torch.full((1,), 1e-40).mul_(1.0).item() == 0.0)
+    flushing = flushes_denormals()
     if flushing:
         torch.set_flush_denormal(False)
     try:

@@ -6,7 +6,9 @@ a whole turn are raised when it ends; errors never leave from inside autograd.
 
 from __future__ import annotations
 
+import os
 import sys
+import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -15,9 +17,12 @@ from isoscale.errors import TurnRuleError
 
 __all__ = ["Turn", "user_location"]
 
-_PACKAGE = str(Path(__file__).resolve().parent.parent)
+# With the separator: a script may live in a directory whose name only starts like the package's.
+_PACKAGE = os.path.join(Path(__file__).resolve().parent.parent, "")
 #: recipes are users of the public API: their lines are the ones to name
-_RECIPES = str(Path(_PACKAGE) / "recipes")
+_RECIPES = os.path.join(_PACKAGE, "recipes", "")
+#: contextlib stands between `with step.accumulate():` and the script
+_STANDARD_LIBRARY = os.path.join(sysconfig.get_path("stdlib"), "")
 
 
 @dataclass(slots=True)
@@ -43,7 +48,8 @@ def user_location() -> str:
     while frame is not None:
         name = frame.f_code.co_filename
         ours = name.startswith(_PACKAGE) and not name.startswith(_RECIPES)
-        if not ours and "site-packages" not in name and not name.startswith("<"):
+        library = "site-packages" in name or name.startswith(("<", _STANDARD_LIBRARY))
+        if not ours and not library:
             return f"{Path(name).name}:{frame.f_lineno}"
         frame = frame.f_back
     return "<unknown>:0"

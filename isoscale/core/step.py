@@ -256,7 +256,13 @@ class Step:
                     engine.broken_at = user_location()
                     raise
             for model, watch in zip(engine.models, watches, strict=False):
-                model.buffers.search_silent(rank)
+                late = model.buffers.search_silent(rank)
+                if late is not None:
+                    raise engine.turn.error(
+                        f"the buffer {type(model.module).__name__}.{late} is written past torch's version counter (by "
+                        "a kernel, or through .data), which began after the first step",
+                        "write it with tensor operations under torch.no_grad(), or in every step from the first on",
+                    )
                 name = watch.changed()
                 if name is not None:
                     raise engine.turn.error(

@@ -13,8 +13,9 @@ from collections.abc import Callable, Sequence
 import torch
 
 from isoscale.core.buckets import BucketCaps, Layout, first_layout, rebuilt_layout
-from isoscale.core.exchange import Exchange
-from isoscale.core.gradients import FlatBucket, RingBucket, TreeBucket, TreeSums
+from isoscale.core.determinism import flushes_denormals
+from isoscale.core.exchange import Exchange, denormals_kept
+from isoscale.core.gradients import Addends, FlatBucket, RingBucket, TreeBucket, TreeSums, as_param_layout, multiply
 from isoscale.types import Order
 
 __all__ = ["GradientSync"]
@@ -48,9 +49,9 @@ class GradientSync:
             self.use(rebuilt_layout(self._params, ready_order, self._caps))
 
     def begin_step(self) -> None:
-        self._grads: dict[int, list[torch.Tensor]] = {}
+        self._addends.clear()
         self._waits: list[Callable[[], None]] = []
-        self._tree_results: dict[int, list[torch.Tensor]] = {}
+        self._results: dict[int, list[torch.Tensor]] = {}
         self._armed = False
         for sums in self._tree_sums:
             sums.reset()
@@ -58,12 +59,16 @@ class GradientSync:
     def take(self, logical_rank: int, grads: list[torch.Tensor]) -> None:
         """A finished turn's gradients, one per parameter in parameter layout. They are ours from here on."""
         if self._order == "tree":
-            self._prescale_half(grads)
-            for sums, memory in zip(self._tree_sums, self._memory, strict=True):
-                sums.put(logical_rank, [grads[i] for i in memory.bucket.params])
-        else:
-            torch._foreach_mul_(grads, self._scale)
-            self._grads[logical_rank] = grads
+            with denormals_kept():
+                self._prescale_half(grads)
+                for sums, memory in zip(self._tree_sums, self._memory, strict=True):
+                    sums.put(logical_rank, [grads[i] for i in memory.bucket.params])
+            return
+        if flushes_denormals():
+            # Stock DDP scales in the main thread, under the user's flush-to-zero, and sums elsewhere without it.
+            multiply(grads, self._scale)
+            self._addends.scaled.add(logical_rank)
+        self._addends.grads[logical_rank] = grads
 
     def arm(self, logical_rank: int) -> bool:
         """Before the last local turn: exchange buckets from `ready` on. False if the order of things forbids it."""
@@ -73,7 +78,8 @@ class GradientSync:
             self._missing = [len(memory.bucket.params) for memory in self._memory]
             self._next = 0
             if self._order == "ddp":
-                self._grads[logical_rank] = self._staged
+                self._addends.grads[logical_rank] = self._staged
+                self._addends.scaled.add(logical_rank)
         return self._armed
 
     def ready(self, index: int) -> None:
@@ -90,64 +96,63 @@ class GradientSync:
     def finish(self) -> tuple[list[torch.Tensor], bool]:
         """Wait for all buckets. Returns a tensor per parameter and whether the caller may keep those tensors."""
         if not self._armed:
-            for b in range(len(self._memory)):
-                self._reduce(b)
+            # On the user's thread, unlike buckets that are exchanged beside backward.
+            with denormals_kept():
+                for b in range(len(self._memory)):
+                    self._reduce(b)
         for wait in self._waits:
             wait()
         results: list[torch.Tensor] = [torch.empty(0)] * len(self._params)
         for b, memory in enumerate(self._memory):
-            if self._order == "tree":
-                for i, value in zip(memory.bucket.params, self._tree_results[b], strict=True):
-                    results[i] = value
-            else:
-                for i, view in memory.views.items():
-                    results[i] = view
-        owned = self._order == "tree" and self._exchange.placement.num_executors == 1
-        self._grads = {}
-        self._tree_results = {}
-        return results, owned
+            for i, value in zip(memory.bucket.params, self._results[b], strict=True):
+                results[i] = value
+        self._addends.clear()
+        self._results = {}
+        return results, self._exchange.placement.num_executors == 1
 
     def _launch(self, b: int) -> None:
         if self._order == "ddp" and self._exchange.native:
             self._waits.append(self._exchange.all_reduce(self._memory[b].flat))
+            self._results[b] = [self._memory[b].views[i] for i in self._memory[b].bucket.params]
             return
         if self._order == "tree":
             members = self._memory[b].bucket.params
-            last = [self._params[i].grad for i in members]
-            self._waits.append(self._exchange.submit(lambda: self._finish_tree(b, last)).result)  # type: ignore[arg-type]
+            last = [as_param_layout(self._params[i].grad, self._params[i]) for i in members]  # type: ignore[arg-type]
+            self._waits.append(self._exchange.submit(lambda: self._finish_tree(b, last)).result)
         else:
             self._waits.append(self._exchange.submit(lambda: self._reduce(b)).result)
 
     def _finish_tree(self, b: int, last: list[torch.Tensor]) -> None:
         if self._params[self._memory[b].bucket.params[0]].dtype == torch.float16:
-            last = list(torch._foreach_mul(last, self._scale))
+            last = [grad * self._scale for grad in last]
         self._tree_sums[b].put(self._last_rank, last)
         self._reduce(b)
 
     def _reduce(self, b: int) -> None:
+        memory = self._memory[b]
         if self._order == "tree":
-            half = self._memory[b].flat.dtype == torch.float16
-            sums, scale = self._tree_sums[b].sums, 1.0 if half else self._scale
-            self._tree_results[b] = self._exchange.tree(self._trees[b], sums, scale)
+            sums, scale = self._tree_sums[b].sums, 1.0 if memory.dtype == torch.float16 else self._scale
+            self._results[b] = self._exchange.tree(self._trees[b], sums, scale)
         elif self._exchange.native:
-            members = self._memory[b].bucket.params
-            (grads,) = self._grads.values()
-            views = [self._memory[b].views[i] for i in members]
-            torch._foreach_copy_(views, [grads[i] for i in members])
-            self._exchange.all_reduce(self._memory[b].flat)()
+            views = [memory.views[i] for i in memory.bucket.params]
+            (grads,) = self._addends.whole(list(self._addends.grads), memory.bucket.params)
+            torch._foreach_copy_(views, grads)
+            self._exchange.all_reduce(memory.flat)()
+            self._results[b] = views
         else:
-            self._exchange.ring(self._rings[b], self._grads)
+            self._results[b] = self._exchange.ring(self._rings[b], self._addends)
 
     def _prescale_half(self, grads: list[torch.Tensor]) -> None:
         half = [g for g in grads if g.dtype == torch.float16]
         if half:
-            torch._foreach_mul_(half, self._scale)
+            multiply(half, self._scale)
 
     def _prepare(self) -> None:
         """Memory and walking plans for the present layout and placement."""
         placement = self._exchange.placement
         n, ranks = placement.num_logical_workers, placement.ranks_of(self._exchange.index)
         self._scale = 1.0 / n
+        self._addends = Addends(self._scale)
         self._memory = [FlatBucket(bucket, self._params) for bucket in self.layout.buckets]
         self._bucket_of = {i: b for b, memory in enumerate(self._memory) for i in memory.bucket.params}
         self._rings: list[RingBucket] = []
@@ -161,6 +166,7 @@ class GradientSync:
             self._rings = [RingBucket(memory, ranks, n) for memory in self._memory]
             if self._can_overlap:
                 # The native sum works in place on what is staged; a walk needs the last turn's share apart.
-                staging = self._memory if self._exchange.native else [FlatBucket(m.bucket, self._params) for m in self._memory]
+                native = self._exchange.native
+                staging = self._memory if native else [FlatBucket(m.bucket, self._params) for m in self._memory]
                 views = {i: view for memory in staging for i, view in memory.views.items()}
                 self._staged = [views[i] for i in range(len(self._params))]

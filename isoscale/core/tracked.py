@@ -67,7 +67,7 @@ class TrackedModel:
         self._holders: list[torch.Tensor | None] = []
         self._base: list[torch.Tensor | None] = []
         self._hooks = [p.register_post_accumulate_grad_hook(partial(self._on_gradient, i)) for i, p in enumerate(self.params)]
-        self._hooks.append(module.register_forward_pre_hook(self._before_forward))
+        self._hooks.append(module.register_forward_pre_hook(_ForwardHook(self)))
         self._reset_turn()
 
     # ---- a step, called by the engine ----
@@ -128,7 +128,7 @@ class TrackedModel:
             if used_by_any is not None and not used_by_any[i]:
                 param.grad = base
                 continue
-            if owned and base is None:
+            if owned and base is None and (holder is None or holder.stride() == results[i].stride()):
                 param.grad = results[i]
                 continue
             target = base if base is not None else holder
@@ -189,7 +189,7 @@ class TrackedModel:
 
     def _after_backward(self) -> None:
         self._watching = False
-        self._versions = [None if p.grad is None else (id(p.grad), p.grad._version) for p in self.params]
+        self._versions = self._gradient_versions()
 
     # ---- rules ----
 
@@ -221,9 +221,9 @@ class TrackedModel:
                 f"{len(missing)} parameters of {self._label()} got no gradient (first: {missing[0]})",
                 "use all parameters in the loss, or job.model(..., find_unused_parameters=True)",
             )
-        now = [None if p.grad is None else (id(p.grad), p.grad._version) for p in self.params]
-        if now != self._versions:
-            first = next(n for n, a, b in zip(self.param_names, now, self._versions, strict=True) if a != b)
+        marks = zip(self.param_names, self._gradient_versions(), self._versions, strict=True)
+        first = next((n for n, now, then in marks if now[0] is not then[0] or now[1] != then[1]), None)
+        if first is not None:
             raise turn.error(
                 f".grad of {first} was altered in the turn after backward()",
                 "clip, scale or zero gradients after the inner loop, where they are averaged",
@@ -238,7 +238,29 @@ class TrackedModel:
         self._synced_forwards = 0
         self._accumulated_forwards = 0
         self._watching = False
-        self._versions: list[tuple[int, int] | None] = []
+        self._versions: list[tuple[torch.Tensor | None, int]] = []
+
+    def _gradient_versions(self) -> list[tuple[torch.Tensor | None, int]]:
+        """The tensors themselves, not their ids: a dead gradient's id may be given to its successor."""
+        return [(p.grad, 0 if p.grad is None else p.grad._version) for p in self.params]
+
+
+class _ForwardHook:
+    """Lives in the module, so it is copied and pickled with it; a copy (an EMA, say) is tracked by nobody."""
+
+    def __init__(self, tracked: TrackedModel) -> None:
+        self._tracked = tracked
+
+    def __call__(self, module: torch.nn.Module, args: Any) -> None:
+        self._tracked._before_forward(module, args)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _NoHook, ()
+
+
+class _NoHook:
+    def __call__(self, module: torch.nn.Module, args: Any) -> None:
+        pass
 
 
 _SECOND_FORWARD = "a second forward in the turn would need logical worker 0's buffers from after its first"

@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from isoscale.core.gradients import RingBucket, TreeBucket
+from isoscale.core.gradients import Addends, RingBucket, TreeBucket
 from isoscale.core.reduce import Chunk, Subtree, combine_subtrees, local_subtrees
 from isoscale.types import Placement
 
@@ -61,7 +61,7 @@ class GlooExchange:
         work = self._group.allreduce([flat])
         return lambda: _wait(work)
 
-    def ring(self, bucket: RingBucket, grads: dict[int, list[torch.Tensor]]) -> None:
+    def ring(self, bucket: RingBucket, addends: Addends) -> list[torch.Tensor]:
         executors, me = self.placement.num_executors, self.index
         groups: list[list[Chunk]] = [[] for _ in range(executors)]
         for chunk in bucket.chunks:
@@ -71,17 +71,17 @@ class GlooExchange:
         for chunk in passing:
             links.expect(chunk, 0)
         for chunk in groups[me]:
-            bucket.start(chunk, grads)
+            bucket.start(chunk, addends)
             links.send(chunk, 0)
         for chunk in passing:
             links.receive(chunk, 0)
-            bucket.pass_through(chunk, grads)
+            bucket.pass_through(chunk, addends)
             links.send(chunk, 0)
         for chunk in groups[me]:
             links.expect(chunk, 0)
         for chunk in groups[me]:
             links.receive(chunk, 0)
-            bucket.come_home(chunk, grads)
+            bucket.come_home(chunk, addends)
             links.send(chunk, 1)
         for chunk in passing:
             links.expect(chunk, 1)
@@ -90,6 +90,7 @@ class GlooExchange:
             if chunk not in groups[(me - 1) % executors]:
                 links.send(chunk, 1)
         links.flush()
+        return [bucket.memory.views[i] for i in bucket.memory.bucket.params]
 
     def tree(self, bucket: TreeBucket, sums: dict[Subtree, list[torch.Tensor]], scale: float) -> list[torch.Tensor]:
         executors, me, flat = self.placement.num_executors, self.index, bucket.memory.flat

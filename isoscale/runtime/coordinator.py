@@ -161,9 +161,7 @@ class _Coordinator:
                 await asyncio.wait_for(self._connections[executor].wait_closed(), _FAREWELL_S)
         if executor not in self._membership.finished and self._membership.phase not in ("done", "failed"):
             self._log.write("executor_lost", executor=executor, pid=process.pid, reason=reason)
-            if executor not in self._membership.hellos:
-                self._result.traceback = process.tail()
-        self._perform(self._membership.on_lost(executor, process.pid, reason))
+        self._perform(self._membership.on_lost(executor, process.pid, reason, process.tail()))
 
     def _on_output(self, executor: int, line: str) -> None:
         if executor in self._membership.hellos:
@@ -253,7 +251,7 @@ class _Coordinator:
             return
         result.exit_code = _exit_code(outcome.error)
         result.error = str(outcome.error)
-        result.traceback = outcome.traceback or result.traceback
+        result.traceback = outcome.traceback
         self._log.write("failed", step=result.step, error=result.error)
 
     def _write_summary(self) -> None:

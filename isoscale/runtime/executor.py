@@ -14,6 +14,7 @@ import threading
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from types import TracebackType
 from typing import Any, NoReturn
 
 from websockets.exceptions import ConnectionClosed, WebSocketException
@@ -28,7 +29,7 @@ from isoscale.core.totals import Combined
 from isoscale.errors import IsoscaleError
 from isoscale.protocol import messages as m
 from isoscale.runtime.execute import code_of, execute
-from isoscale.runtime.job import Job, Value
+from isoscale.runtime.job import Job, Value, step_loss
 from isoscale.runtime.state import atomic_save
 from isoscale.types import Placement
 
@@ -102,10 +103,9 @@ class _LinkSink:
         self._record = record
 
     def step(self, *, step: int, epoch: int, values: Combined, seconds: float, samples: int, total: int) -> None:
-        loss = values.means.get("loss", next(iter(values.means.values()), None))
         self._link.send(
             m.StepDone(
-                step=step, epoch=epoch, loss=loss, seconds=seconds, samples=samples,
+                step=step, epoch=epoch, loss=step_loss(values), seconds=seconds, samples=samples,
                 generation=self._generation, total=total,
             )  # fmt: skip
         )
@@ -175,7 +175,12 @@ def _prepare(link: _Link, executor: int, train: Callable[[Job], Any]) -> Job | N
         exchange = connect(Path(begin.store), placement, begin.index)
     sink = _LinkSink(link, begin.generation, spec.record)
     device = "cuda" if welcome.kind.startswith("cuda") else "cpu"
-    return Job(spec, exchange, sink, device=device, train_code=code_of(train))
+    job = Job(spec, exchange, sink, device=device, train_code=code_of(train))
+    if spec.trace is not None:
+        from isoscale.runtime.trace import trace_job
+
+        trace_job(job, begin.index)
+    return job
 
 
 def _save_result(job: Job, link: _Link) -> None:
@@ -194,7 +199,7 @@ def _report_failure(link: _Link, executor: int, job: Job | None, error: BaseExce
     elif isinstance(error, SystemExit) and not error.code:
         summary = "the script called sys.exit() before training was done"
     else:
-        text = "".join(traceback.format_exception(error))
+        text = "".join(traceback.format_exception(type(error), error, _script_frames(error.__traceback__)))
     link.send(
         m.Failed(
             executor=executor, error=type(error).__name__, summary=summary, traceback=text, logical_rank=rank,
@@ -202,3 +207,12 @@ def _report_failure(link: _Link, executor: int, job: Job | None, error: BaseExce
         )  # fmt: skip
     )
     return code
+
+
+def _script_frames(trace: TracebackType | None) -> TracebackType | None:
+    """The traceback from the training function on: how it came to be called is not the user's concern."""
+    own = str(Path(__file__).parent)
+    first = trace
+    while first is not None and first.tb_frame.f_code.co_filename.startswith(own):
+        first = first.tb_next
+    return first or trace

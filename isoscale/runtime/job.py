@@ -30,10 +30,11 @@ from isoscale.core.unkept import VariableWatch, script_variables
 from isoscale.data.loader import LogicalLoaders
 from isoscale.errors import AuditError, UserError
 from isoscale.runtime.loader import Loader
+from isoscale.runtime.probe import Probe
 from isoscale.runtime.state import JobState, atomic_save
 from isoscale.types import JobSpec
 
-__all__ = ["Job", "Sink", "run"]
+__all__ = ["Job", "Sink", "run", "step_loss"]
 
 Kept = TypeVar("Kept")
 Value = float | int | str | bool | None
@@ -72,7 +73,10 @@ class Job:
         self._steps_per_epoch = 0
         self._num_epochs = 0
         self._digest = ""
+        #: the state's digest at the place of the audit: by the time all agree, turns have changed buffers
+        self._audited = ""
         self._watch: VariableWatch | None = None
+        self._probe: Probe | None = None
         self._last_commit = time.perf_counter()
         #: committed steps, and the present epoch
         self.step = 0
@@ -215,6 +219,7 @@ class Job:
         every = self._spec.audit_every
         due = every > 0 and self.step > 0 and self.step % every == 0
         self._digest = self._audit_digest() if due else ""
+        self._audited = self._state.digest() if due and self.is_main else ""
         if due:
             self._engine.watch_attributes = True
         self._check_variables(renew=due or self.step == 1)
@@ -225,7 +230,7 @@ class Job:
         stop = self._turn_stop or (self._sink.stop_reason() if self.is_main else "")
         sealed = self._seal(tally, position, stop)
         if self._digest and self.is_main:
-            self._sink.audited(step=self.step, digest=self._state.digest())
+            self._sink.audited(step=self.step, digest=self._audited)
         self.step += 1
         if sealed.stop:
             self._stop_reason = stop or "another logical worker asked for it"
@@ -237,6 +242,8 @@ class Job:
                 total=self._total_steps(),
             )  # fmt: skip
             self._last_commit = now
+        if self._probe is not None:
+            self._probe.reduced(self.step)
         return sealed
 
     def _commit_evaluation(self, tally: Tally, where: str) -> Sealed:
@@ -251,7 +258,20 @@ class Job:
         self._engine.check_no_stray_backward()
         self._digest = self._audit_digest()
         self._seal_only("end of training")
+        if self._probe is not None:
+            self._probe.ended(self.step)
         return self._state.digest()
+
+    def _attach(self, probe: Probe) -> None:
+        """Let a probe watch from here on."""
+        self._probe, engine, close_turn = probe, self._engine, self._engine.close_turn
+
+        def watched(logical_rank: int) -> None:
+            if engine.turn.training:
+                probe.turn_ends(logical_rank)
+            close_turn(logical_rank)
+
+        engine.close_turn = watched  # type: ignore[method-assign]
 
     def _close(self) -> None:
         for model in self._state.models.values():
@@ -322,6 +342,10 @@ def run(train: Callable[[Job], None], *, workers: int | None = None, seed: int |
         from isoscale.runtime.reference import run_reference
 
         run_reference(train)
+    elif env.replay() is not None:
+        from isoscale.runtime.rerun import run_replay
+
+        run_replay(train)
     elif env.coordinator() is not None:
         from isoscale.runtime.executor import run_executor
 
@@ -330,6 +354,11 @@ def run(train: Callable[[Job], None], *, workers: int | None = None, seed: int |
         from isoscale.runtime.alone import run_alone
 
         run_alone(train, workers=workers, seed=seed)
+
+
+def step_loss(values: Combined) -> float | None:
+    """What the event log calls a step's loss: the mean of that name, else of the first name in order."""
+    return values.means.get("loss", values.means[min(values.means)] if values.means else None)
 
 
 def _plain_value(name: str, value: Any) -> Value:

@@ -57,6 +57,9 @@ class Loader:
         job, engine = self._job, self._job._engine
         if self._train:
             job._before_step(len(self))
+        probe = job._probe if self._train else None
+        if probe is not None:
+            probe.before_step(job.step + 1)
         job._batch_samples = 0
         step = Step(
             engine,
@@ -71,6 +74,8 @@ class Loader:
                 "a step of the loader was not iterated", "run the inner loop 'for batch in step:' in every step"
             )
         add_totals(self.totals, step.totals)
+        if probe is not None:
+            probe.after_step(job.step)
 
     def _fetch(self, logical_rank: int) -> Any:
         batch = self._loaders.next(logical_rank, NO_BATCH)
@@ -78,6 +83,8 @@ class Loader:
             raise AssertionError(f"{self._name}: logical worker {logical_rank} ran out of batches")
         if batch is not NO_BATCH:
             self._job._batch_samples += sample_count(batch)
+        if self._train and self._job._probe is not None:
+            self._job._probe.turn_begins(logical_rank, batch)
         return batch
 
     def _commit(self, tally: Tally, index: int) -> Sealed:

@@ -8,46 +8,120 @@ elastic path: no contexts, no buckets, no ordered sums. It is short because N pr
 from __future__ import annotations
 
 import contextlib
+import copy
 import inspect
 import json
+import os
 import random
+import sys
+import threading
+import time
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn, TextIO
 
 import msgspec
 import numpy as np
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import FileStore, GradBucket
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 from torch.utils.data.distributed import DistributedSampler
 
 from isoscale import env
+from isoscale.core import determinism
+from isoscale.core.digest import digest
+from isoscale.errors import IsoscaleError
+from isoscale.runtime.probe import Probe
+from isoscale.runtime.state import plain
 from isoscale.types import JobSpec
 
 __all__ = ["ReferenceJob", "run_reference"]
 
+_PARENT_POLL_S = 1.0
 
-def run_reference(train: Callable[[Any], None]) -> None:
-    """Entry point of one rank: reads the job from the directory that `verify` prepared."""
+
+def run_reference(train: Callable[[Any], None]) -> NoReturn:
+    """Entry point of one rank: reads the job from the directory that `verify` prepared. Ends the process.
+
+    Leaves `rank-<r>.outcome.json` behind: how it ended and, on failure, when and with what traceback.
+    """
     out, rank = env.out(), env.executor()
     assert out is not None
     assert rank is not None
-    spec = msgspec.json.decode((out / "spec.json").read_bytes(), type=JobSpec)
-    if spec.determinism != "off":
-        torch.use_deterministic_algorithms(True)
-    torch.set_num_threads(spec.threads)
-    store = dist.FileStore(str(out / "store"), spec.workers)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=spec.workers)
-    job = ReferenceJob(spec, out, rank)
-    job.run(train)
-    dist.barrier()
-    dist.destroy_process_group()
+    _end_with_parent()
+    code = 0
+    try:
+        spec = msgspec.json.decode((out / "spec.json").read_bytes(), type=JobSpec)
+        # The switches of torch and nothing else: what the job's executors have, a stock script has to have too.
+        determinism.apply(spec.determinism, spec.threads, spec.profile)
+        store = FileStore(str(out / "store"), spec.workers)
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=spec.workers)
+        job = ReferenceJob(spec, out, rank)
+        if spec.trace is not None:
+            from isoscale.runtime.trace import trace_reference
+
+            trace_reference(job)
+        job.run(train)
+        dist.barrier()
+        outcome: dict[str, Any] = {"ok": True, "step": job.step, "digest": job.digest()}
+        dist.destroy_process_group()
+    except BaseException as error:
+        code, outcome = 1, {"ok": False, "t": time.time(), **_story(error)}
+    temporary = out / f".rank-{rank}.tmp"
+    temporary.write_text(json.dumps(outcome))
+    temporary.replace(out / f"rank-{rank}.outcome.json")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # A failed rank must not wait for the others in gloo's or a loader's clean-up.
+    os._exit(code)
+
+
+def _story(error: BaseException) -> dict[str, str]:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename == __file__ and trace.tb_next is not None:
+        trace = trace.tb_next  # how the training function came to be called is not the user's concern
+    summary = "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]
+    if isinstance(error, IsoscaleError):
+        return {"summary": str(error), "traceback": ""}
+    if isinstance(error, SystemExit) and not error.code:
+        return {"summary": "the script called sys.exit() before training was done", "traceback": ""}
+    return {"summary": summary, "traceback": "".join(traceback.format_exception(type(error), error, trace))}
+
+
+def _end_with_parent() -> None:
+    """End this process if `verify` is killed: nobody else would."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_PARENT_POLL_S)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="parent watch", daemon=True).start()
 
 
 class _Model(DistributedDataParallel):
     """DDP that a script cannot tell from its module: attributes pass through, names have no prefix."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._is_built = True
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        own = self.__dict__
+        if "_is_built" in own and name not in own and not hasattr(type(self), name) and hasattr(self.module, name):
+            setattr(self.module, name, value)
+        else:
+            super().__setattr__(name, value)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return copy.deepcopy(self.module, memo)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.module[key]
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -81,8 +155,10 @@ class ReferenceJob:
         self._stop = False
         self._turn_stop = False
         self._in_turn = False
-        #: logged values of every step of this rank, as float hex
+        #: logged values of every step of this rank, as float hex; written as they come once the job runs
         self.records: list[dict[str, str]] = []
+        self._file: TextIO | None = None
+        self._probe: Probe | None = None
         self.state: dict[str, Any] = {}
         self.step = 0
         self.epoch = 0
@@ -93,11 +169,12 @@ class ReferenceJob:
 
     def run(self, train: Callable[[Any], None]) -> None:
         _seed(self._spec.seed)
-        train(self)
-        with (self.out / f"rank-{self._rank}.jsonl").open("w") as file:
-            file.writelines(json.dumps(record) + "\n" for record in self.records)
+        with (self.out / f"rank-{self._rank}.jsonl").open("w") as self._file:
+            train(self)
+        if self._probe is not None:
+            self._probe.ended(self.step)
         if self.is_main:
-            torch.save(self.result(), self.out / "final.pt")
+            torch.save(plain(self.result(), "result"), self.out / "final.pt")
 
     def result(self) -> dict[str, Any]:
         models = {name: dict(model.state_dict()) for name, model in self._models.items()}
@@ -106,6 +183,16 @@ class ReferenceJob:
         if self.state:
             out["state"] = self.state
         return out | {"step": self.step}
+
+    def digest(self) -> str:
+        optimizers = {n: t.state_dict() for n, t in self._kept.items() if isinstance(t, torch.optim.Optimizer)}
+        return digest({name: model.state_dict() for name, model in self._models.items()}, optimizers)
+
+    def _record(self, values: dict[str, str]) -> None:
+        self.records.append(values)
+        if self._file is not None:
+            self._file.write(json.dumps(values) + "\n")
+            self._file.flush()
 
     # ---- set-up ----
 
@@ -208,8 +295,13 @@ class _Loader:
         for _ in range(len(self)):
             if self._train and job._ended():
                 break
+            probe = job._probe if self._train else None
+            if probe is not None:
+                probe.before_step(job.step + 1)
             step = _Step(job, batches, self._train)
             yield step
+            if probe is not None:
+                probe.after_step(job.step)
             for name, value in step.totals.items():
                 self.totals[name] = self.totals[name] + value if name in self.totals else value
 
@@ -226,22 +318,29 @@ class _Step:
 
     def __iter__(self) -> Iterator[Any]:
         job, nothing = self._job, object()
+        probe = job._probe if self._train else None
         with job._own_streams():
             batch = next(self._batches, nothing)
             job._in_turn = True
             if batch is not nothing:
+                if probe is not None:
+                    probe.turn_begins(job._rank, batch)
                 yield batch
+                if probe is not None:
+                    probe.turn_ends(job._rank)
             else:
                 for model in job._models.values():
                     # The other ranks broadcast buffers in their first evaluation forward: take part.
-                    if model.will_sync_module_buffers():
-                        model._sync_buffers()
+                    if model.will_sync_module_buffers():  # type: ignore[no-untyped-call]
+                        model._sync_buffers()  # type: ignore[no-untyped-call]
                         model.require_forward_param_sync = False
             job._in_turn = False
         self._combine()
         if self._train:
             job.step += 1
-            job.records.append({name: _mean(values).hex() for name, values in self._logged.items()})
+            job._record({name: _mean(values).hex() for name, values in self._logged.items()})
+            if probe is not None:
+                probe.reduced(job.step)
 
     def log(self, **values: Any) -> None:
         for name, value in values.items():
@@ -249,7 +348,7 @@ class _Step:
 
     def sum(self, **values: Any) -> None:
         for name, value in values.items():
-            tensor = torch.as_tensor(value).detach()
+            tensor = torch.as_tensor(value, dtype=torch.float64 if isinstance(value, float) else None).detach()
             wide = tensor.to(torch.float64 if tensor.is_floating_point() else torch.int64, copy=True)
             self._summed[name] = self._summed[name] + wide if name in self._summed else wide
 
@@ -277,8 +376,11 @@ class _Step:
             self.totals[name] = total if total.dim() else total.item()
 
 
-def _tree_hook(bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+def _tree_hook(bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
     """`--order tree` for stock DDP: everybody's bucket, summed by halves, then scaled."""
+    # The order's sums keep denormals even if the script flushes them in its own kernels, as gloo's threads do.
+    flushes = (torch.full((1,), 1e-40) * 1.0).item() == 0.0
+    torch.set_flush_denormal(False)
     buffer, n = bucket.buffer(), dist.get_world_size()
     if buffer.dtype == torch.float16:
         buffer = buffer * (1.0 / n)
@@ -296,6 +398,7 @@ def _tree_hook(bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     result = total(0, n)
     future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
     future.set_result(result if buffer.dtype == torch.float16 else result * (1.0 / n))
+    torch.set_flush_denormal(flushes)
     return future
 
 

@@ -103,17 +103,21 @@ class Membership:
             return self._fail(error, failed.traceback)
         return self._fail(Reported.of(failed))
 
-    def on_lost(self, executor: int, pid: int, reason: str) -> list[Instruction]:
-        """An executor is gone without a word."""
+    def on_lost(self, executor: int, pid: int, reason: str, output: str = "") -> list[Instruction]:
+        """An executor is gone without a word; `output` is the end of what it printed."""
         if self.phase in ("done", "failed") or executor in self.finished:
             return []
-        if executor not in self.hellos and reason == "exit code 0":
-            return self._fail(
-                UserError(
-                    field="SCRIPT", value=self.spec.script, problem="ended without calling isoscale.run(train)",
-                    remedy="end the script with: if __name__ == '__main__': isoscale.run(train)",
-                )  # fmt: skip
-            )
+        if executor not in self.hellos:
+            # It never came as far as isoscale.run(train): the script itself is at fault.
+            if "Traceback (most recent call last)" in output:
+                return self._fail(UserCodeError(traceback_text=output, logical_rank=None, executor=executor), output)
+            if reason == "exit code 0":
+                return self._fail(
+                    UserError(
+                        field="SCRIPT", value=self.spec.script, problem="ended without calling isoscale.run(train)",
+                        remedy="end the script with: if __name__ == '__main__': isoscale.run(train)",
+                    )  # fmt: skip
+                )
         return self._fail(ExecutorLostError(executor=executor, pid=pid, generation=self.generation, reason=reason))
 
     def _refusal(self, hello: m.Hello) -> IsoscaleError | None:

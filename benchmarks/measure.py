@@ -1,0 +1,97 @@
+"""How benchmarks measure: ratios from interleaved runs, beside a control, kept as JSON.
+
+Machines are noisy, so A and B run in random order in one process (or one set of processes), a second
+A serves as the control, and a ratio is that of 10th percentiles. The control's half-width is how far
+A against itself strays from 1; a target is met when the ratio less that half-width meets it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """B over A, and A over itself."""
+
+    ratio: float
+    control: float
+    half_width: float
+    a_ms: float
+    b_ms: float
+    pairs: int
+
+    def meets(self, limit: float) -> bool:
+        """For limits from above (step times)."""
+        return self.ratio - self.half_width <= limit
+
+
+def interleave(a: Callable[[], None], b: Callable[[], None], *, blocks: int, pairs: int, seed: int = 0) -> Ratio:
+    """Time `a`, `b` and `a` again as control, in random order within every round."""
+    order = random.Random(seed)
+    times: dict[str, list[list[float]]] = {"a": [], "b": [], "control": []}
+    work = {"a": a, "b": b, "control": a}
+    for name in work:
+        work[name]()
+    for _ in range(blocks):
+        block: dict[str, list[float]] = {name: [] for name in work}
+        for _ in range(pairs):
+            for name in order.sample(list(work), len(work)):
+                start = time.perf_counter()
+                work[name]()
+                block[name].append(time.perf_counter() - start)
+        for name in work:
+            times[name].append(block[name])
+    return ratio_of(times)
+
+
+def ratio_of(times: Mapping[str, list[list[float]]]) -> Ratio:
+    flat = {name: [t for block in blocks for t in block] for name, blocks in times.items()}
+    low = {name: percentile(values, 10) for name, values in flat.items()}
+    per_block = [
+        percentile(c, 10) / percentile(a, 10) for c, a in zip(times["control"], times["a"], strict=True) if len(a) >= 5
+    ] or [low["control"] / low["a"]]
+    half = max(abs(low["control"] / low["a"] - 1.0), statistics.pstdev(per_block) / max(1, len(per_block)) ** 0.5)
+    return Ratio(
+        round(low["b"] / low["a"], 4), round(low["control"] / low["a"], 4), round(half, 4),
+        round(low["a"] * 1e3, 3), round(low["b"] * 1e3, 3), len(flat["a"]),
+    )  # fmt: skip
+
+
+def percentile(values: list[float], percent: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]
+
+
+def save(name: str, rows: Any, **facts: Any) -> None:
+    """One JSON file per benchmark, with the command that made it."""
+    import torch
+
+    command = "python " + " ".join([f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
+    RESULTS.mkdir(exist_ok=True)
+    result = {
+        "benchmark": name, "command": command, "date": time.strftime("%Y-%m-%d"), "torch": torch.__version__,
+        "python": platform.python_version(), "cpu": torch.backends.cpu.get_cpu_capability(), **facts,
+        "rows": [asdict(r) if hasattr(r, "__dataclass_fields__") else r for r in rows],
+    }  # fmt: skip
+    path = RESULTS / f"{name}.json"
+    path.write_text(json.dumps(result, indent=1) + "\n")
+    print(f"written {path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}")
+
+
+def quick_option(description: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--quick", action="store_true", help="fewer repetitions; prints, saves nothing")
+    return parser.parse_args()

@@ -1,0 +1,85 @@
+"""`isoscale replay`: any step of a run again, in one process, held against the run's log."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from isoscale.errors import UserError
+from isoscale.runtime.replay import Request, RunLog, Verdict, check_request, read_log, start_replay
+
+__all__ = ["replay"]
+
+Directory = Annotated[Path, typer.Argument(metavar="DIR", help="Directory of a finished run.", show_default=False)]
+AtStep = Annotated[int, typer.Option("--step", help="Replay from the start up to this step.", show_default=False)]
+Rank = Annotated[
+    int | None,
+    typer.Option(help="Stop in the debugger before the turn of this logical worker in that step.", show_default=False),
+]
+
+
+def replay(directory: Directory, step: AtStep, logical_rank: Rank = None) -> None:
+    """Train the run in DIR again, in one process, up to a step; exit 0 only if every loss on the way agrees."""
+    log = read_log(directory)
+    check_request(log, step, logical_rank)
+    console = Console(soft_wrap=True)
+    console.print(
+        f"replaying {log.spec.script} with {log.spec.workers} logical workers in one process, steps 1 to {step}",
+        highlight=False, markup=False,
+    )  # fmt: skip
+    with tempfile.TemporaryDirectory(prefix="isoscale-replay-") as scratch:
+        request = Request(directory=str(directory.resolve()), step=step, logical_rank=logical_rank)
+        code = start_replay(Path(scratch), log, request)
+        path = Path(scratch) / "verdict.json"
+        verdict = msgspec.json.decode(path.read_bytes(), type=Verdict) if path.exists() else None
+    if verdict is None:
+        if code == 0:
+            raise UserError(
+                field="SCRIPT", value=log.spec.script, problem="ended without calling isoscale.run(train)",
+                remedy="replay with the script that was run",
+            )  # fmt: skip
+        console.print(Text(f"isoscale: the replay ended with exit code {code} before it began", style="bold red"))
+        raise typer.Exit(1)
+    raise typer.Exit(_show(console, log, verdict, step, logical_rank))
+
+
+def _show(console: Console, log: RunLog, verdict: Verdict, step: int, logical_rank: int | None) -> int:
+    def line(text: str, style: str = "") -> None:
+        console.print(Text(text, style=style), highlight=False)
+
+    if verdict.values:
+        values = "  ".join(f"{name} {value}" for name, value in verdict.values.items())
+        line(f"logical worker {logical_rank} in step {step} logged  {values}")
+    if verdict.digest is not None:
+        same = verdict.digest.replayed == verdict.digest.logged
+        line(f"digest after step {step}: {verdict.digest.replayed}, {'as' if same else 'not as'} logged"
+             + ("" if same else f" ({verdict.digest.logged})"))  # fmt: skip
+    if verdict.stopped == "interrupted":
+        line("isoscale: interrupted")
+        return 130
+    if verdict.stopped not in ("", "debugger"):
+        line(f"isoscale: the script failed in the replay after step {verdict.step}: {verdict.stopped}", "bold red")
+        return 1
+    if verdict.first_difference is not None:
+        first = verdict.first_difference
+        line(f"differs: the loss of step {first.step} is {first.replayed}, the log has {first.logged}", "bold red")
+        return 1
+    if not verdict.equal:
+        line(f"differs: all {verdict.step} losses are equal, the state after step {step} is not", "bold red")
+        return 1
+    if verdict.stopped == "debugger":
+        line(f"left in the debugger after step {verdict.step}; all losses until there equal the log")
+        return 0
+    if verdict.step < step:
+        line(f"differs: the replay ended after step {verdict.step}, the run went on to {log.last_step}", "bold red")
+        return 1
+    what = "" if verdict.digest is None else " and the digest"
+    line(f"equal: all {step} losses{what} are those of the run, bit for bit (loss of step {step}: {verdict.loss})",
+         "bold green")  # fmt: skip
+    return 0

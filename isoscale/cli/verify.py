@@ -1,0 +1,164 @@
+"""`isoscale verify`: the same script elastically and under stock DDP, compared bit for bit."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.panel import Panel
+from rich.status import Status
+from rich.table import Table
+from rich.text import Text
+
+from isoscale.cli import options as o
+from isoscale.cli.progress import Progress
+from isoscale.errors import UserError
+from isoscale.kinds import DeviceSet
+from isoscale.runtime.coordinator import RunResult, run_job
+from isoscale.runtime.verify import ReferenceResult, reference_spec, report_on, run_reference_ranks
+from isoscale.types import JobSpec
+
+if TYPE_CHECKING:
+    from isoscale.runtime.compare import Report
+
+__all__ = ["verify"]
+
+_PLAIN_EVERY_S = 5.0
+_SIDES = {"elastic": "under isoscale", "reference": "in the reference (stock DDP)"}
+
+Explain = Annotated[bool, typer.Option("--explain", help="If bits differ, find the first operator that differs.")]
+
+
+def verify(
+    script: o.Script,
+    workers: o.Workers,
+    script_args: o.ScriptArgs = None,
+    executors: o.Executors = None,
+    devices: o.Devices = None,
+    determinism: o.Determinism = "elastic",
+    kinds: o.Kinds = None,
+    order: o.OrderOption = "ddp",
+    seed: o.Seed = 0,
+    threads: o.Threads = 1,
+    out: o.Out = None,
+    until: o.Until = None,
+    explain: Explain = False,
+) -> None:
+    """Train SCRIPT elastically and with stock DDP on N processes; exit 0 only if every bit agrees."""
+    console = Console(soft_wrap=True)
+    found = o.device_set(executors, devices, workers)
+    # Checked before a directory is made, so that a mistake leaves nothing behind.
+    spec = o.job_spec(script, script_args, workers=workers, devices=found, determinism=determinism, kinds=kinds,
+                      order=order, seed=seed, threads=threads, until=until, out=Path("."), record=True)  # fmt: skip
+    spec = replace(spec, out=str(o.claim_directory(out, script)), trace=0 if explain else None)
+    elastic, reference = asyncio.run(run_both(console, spec, found))
+    if elastic.exit_code != 0:
+        bad_input = elastic.exit_code == UserError.exit_code
+        _report_failure("elastic", elastic.error, elastic.traceback, f"{spec.out}/logs", bad_input=bad_input)
+        raise typer.Exit(elastic.exit_code)
+    if reference.error:
+        _report_failure("reference", reference.error, reference.traceback, f"{spec.out}/reference/logs")
+        raise typer.Exit(1)
+    report = report_on(spec, elastic, reference)
+    _show(console, report, spec, found)
+    if not report.equal and explain:
+        from isoscale.cli.explain import explain_difference
+
+        explain_difference(console, spec, found)
+    elif not report.equal:
+        console.print(Text("--explain finds the first operator that differs", style="dim"))
+    raise typer.Exit(0 if report.equal else 1)
+
+
+async def run_both(
+    console: Console, spec: JobSpec, devices: DeviceSet, label: str = ""
+) -> tuple[RunResult, ReferenceResult]:
+    """One after the other; without the reference if the elastic run failed."""
+    with Progress(console, f"{label}elastic") as progress:
+        elastic = await run_job(spec, devices, progress)
+    if elastic.exit_code != 0:
+        return elastic, ReferenceResult(error="not run")
+    with _ReferenceProgress(console, spec.workers, elastic.step, f"{label}reference") as watcher:
+        return elastic, await run_reference_ranks(reference_spec(spec, elastic.step), next(iter(devices)), watcher)
+
+
+class _ReferenceProgress:
+    """One line about the reference: redrawn on a terminal, else repeated now and then."""
+
+    def __init__(self, console: Console, num_ranks: int, total: int, label: str) -> None:
+        self._console = console
+        self._start = f"[bold]{label}[/]  {num_ranks} stock DDP process{'es' if num_ranks != 1 else ''}"
+        self._total = total
+        self._line = f"{self._start} ..."
+        self._status = Status(self._line, console=console) if console.is_terminal else None
+        self._printed_at = 0.0
+
+    def __enter__(self) -> _ReferenceProgress:
+        if self._status is not None:
+            self._status.start()
+        else:
+            self._print()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._status is not None:
+            self._status.stop()
+        else:
+            self._print()
+
+    def on_step(self, step: int) -> None:
+        self._line = f"{self._start}  step {step}/{self._total}"
+        if self._status is not None:
+            self._status.update(self._line)
+        elif time.monotonic() - self._printed_at >= _PLAIN_EVERY_S:
+            self._print()
+
+    def on_output(self, line: str) -> None:
+        """Printed by the elastic run already; the reference's own copy is in its log."""
+
+    def _print(self) -> None:
+        self._printed_at = time.monotonic()
+        self._console.print(self._line, highlight=False)
+
+
+def _show(console: Console, report: Report, spec: JobSpec, devices: DeviceSet) -> None:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("compared")
+    table.add_column("count", justify="right")
+    table.add_column("equal")
+    for check in report.checks:
+        ok = "[green]yes[/]" if not check.differing else f"[red]no: {check.differing} differ[/]"
+        table.add_row(check.what, str(check.count), ok)
+    console.print(table)
+    console.print(f"elastic    digest {report.elastic_digest}", highlight=False)
+    console.print(f"reference  digest {report.reference_digest}", highlight=False)
+    sides = f"{devices.total} executor{'s' if devices.total != 1 else ''} and stock DDP with {spec.workers} processes"
+    if report.equal:
+        console.print(Text(f"equal: {sides} give the same bits", style="bold green"))
+        return
+    console.print(Text(f"not equal: {sides} give other bits", style="bold red"))
+    for check in report.checks:
+        if check.first is not None:
+            first = check.first
+            console.print(
+                Text(f"  {first.where}: elastic {first.elastic}, reference {first.reference}"), highlight=False
+            )
+    console.print(Text(f"  runs in {spec.out}", style="dim"), highlight=False)
+
+
+def _report_failure(side: str, error: str, traceback: str, logs: str, *, bad_input: bool = False) -> None:
+    """The script's traceback once, then one line that says on which side it failed."""
+    console = Console(stderr=True, soft_wrap=True)
+    if bad_input:
+        console.print(Text(f"isoscale: {error}", style="bold red"), highlight=False)
+        return
+    if traceback:
+        title = f"the script's traceback, {_SIDES[side]}"
+        console.print(Panel(Text(traceback.rstrip()), title=title, border_style="red"))
+    console.print(Text(f"isoscale: the script failed {_SIDES[side]}: {error}", style="bold red"), highlight=False)
+    console.print(Text(f"logs in {logs}", style="dim"), highlight=False)

@@ -1,0 +1,188 @@
+"""One process of the pool: reads commands from a pipe, runs cases, answers with what came out or with the error."""
+
+from __future__ import annotations
+
+import faulthandler
+import gc
+import hashlib
+import importlib
+import os
+import random
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    sys.path[:0] = sys.argv[2:]
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from ddp_pool import Part
+
+from isoscale.core.digest import flat_state, tensor_digest
+from isoscale.core.exchange import LocalExchange
+from isoscale.core.totals import Combined
+from isoscale.runtime.collective import connect
+from isoscale.runtime.execute import code_of, execute
+from isoscale.runtime.job import Job
+from isoscale.runtime.reference import ReferenceJob
+from isoscale.types import JobSpec, Placement
+
+
+class Records:
+    """A sink that remembers."""
+
+    def __init__(self) -> None:
+        self.logged_values: list[dict[str, dict[int, str]]] = []
+        self.audits = 0
+
+    def step(self, *, step: int, epoch: int, values: Combined, seconds: float, samples: int, total: int) -> None:
+        self.logged_values.append(
+            {name: {rank: exact(value) for rank, value in by_rank.items()} for name, by_rank in values.by_rank.items()}
+        )
+
+    def logged(self, *, step: int, epoch: int, values: dict[str, Any]) -> None:
+        pass
+
+    def audited(self, *, step: int, digest: str) -> None:
+        self.audits += 1
+
+    def stop_reason(self) -> str:
+        return ""
+
+
+def run_reference(train: Callable[[Any], None], spec: JobSpec, directory: Path, shares: tuple[int, ...], rank: int) -> Part:
+    store = dist.FileStore(str(directory / "store"), len(shares))
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=len(shares))
+    job = ReferenceJob(spec, directory, rank)
+    job.run(train)
+    dist.barrier()
+    logged = [{name: {rank: exact(float.fromhex(v))} for name, v in record.items()} for record in job.records]
+    own = {-1: streams(), rank: buffers(job._models)}
+    if job._streams is not None:
+        own[rank] |= stream_digests(*job._streams)
+    return Part(job.step, state(job.result(), job._models, job._kept), logged, own)
+
+
+def run_elastic(train: Callable[[Any], None], spec: JobSpec, directory: Path, shares: tuple[int, ...], index: int) -> Part:
+    placement, sink = Placement(shares=shares), Records()
+    exchange: Any = LocalExchange(spec.workers) if len(shares) == 1 else connect(directory / "e", placement, index)
+    try:
+        job = Job(spec, exchange, sink, train_code=code_of(train))
+        execute(job, train)
+    finally:
+        if len(shares) > 1:
+            exchange.close()
+    models = {name: model.module for name, model in job._state.models.items()}
+    own = {-1: streams()}
+    for rank in placement.ranks_of(index):
+        own[rank] = {}
+        for name, model in job._state.models.items():
+            mine = model.buffers.own.get(rank, model.buffers.shared)
+            if not model.buffers.broadcast:
+                own[rank] |= {f"buffer {name}.{b}": text(v) for b, v in zip(model.buffers.names, mine, strict=True)}
+        if job._engine.contexts.started:
+            kept = job._engine.contexts._streams[rank]
+            own[rank] |= stream_digests(kept.python, kept.numpy, kept.torch)
+    return Part(job.step, state(job._state.final(job.step), models, job._state.kept), sink.logged_values, own, sink.audits)
+
+
+def state(final: dict[str, Any], models: dict[str, Any], kept: dict[str, Any]) -> dict[str, str]:
+    """What was saved, and how gradients and optimizer state lie in memory: later arithmetic may depend on it."""
+    out = {path: text(leaf) for path, leaf in flat_state(final)}
+    for name, model in models.items():
+        for parameter_name, parameter in model.named_parameters():
+            grad = parameter.grad
+            out[f"{name}.{parameter_name}.grad"] = text(grad) if grad is None else f"{text(grad)} {grad.stride()}"
+    for name, thing in kept.items():
+        for path, leaf in flat_state(thing.state_dict()):
+            if isinstance(leaf, torch.Tensor):
+                out[f"{name}.{path} strides"] = str(leaf.stride())
+    return out
+
+
+def buffers(models: dict[str, Any]) -> dict[str, str]:
+    return {
+        f"buffer {name}.{buffer_name}": text(buffer)
+        for name, model in models.items()
+        if not model.broadcast_buffers
+        for buffer_name, buffer in model.module.named_buffers()
+    }
+
+
+def streams() -> dict[str, str]:
+    return stream_digests(random.getstate(), np.random.get_state(), torch.get_rng_state())
+
+
+def stream_digests(python: Any, numpy: Any, torch_state: torch.Tensor) -> dict[str, str]:
+    return {
+        "stream of random": hashlib.sha256(repr(python).encode()).hexdigest()[:16],
+        "stream of numpy": hashlib.sha256(repr((numpy[0], numpy[1].tolist(), numpy[2:])).encode()).hexdigest()[:16],
+        "stream of torch": tensor_digest(torch_state)[:16],
+    }
+
+
+def text(leaf: Any) -> str:
+    if isinstance(leaf, torch.Tensor):
+        return f"{tensor_digest(leaf)[:16]} {leaf.dtype} {tuple(leaf.shape)}"
+    return exact(leaf) if isinstance(leaf, float) else repr(leaf)
+
+
+def exact(value: float) -> str:
+    return value.hex()  # of a NaN only that it is one; tensors show which
+
+
+def reset() -> None:
+    """A new process in all that matters to the next case, whatever the last one left or raised."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    torch.set_flush_denormal(False)
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    torch.set_default_dtype(torch.float32)
+    torch.set_grad_enabled(True)
+    torch.manual_seed(0)
+    gc.collect()
+
+
+def answer(command: dict[str, Any]) -> Any:
+    module, _, function = command["case"].partition(":")
+    directory, shares = Path(command["directory"]), tuple(command["shares"])
+    spec = JobSpec(**({"workers": sum(shares), "seed": 3, "audit_every": 3, "out": str(directory)} | command["spec"]))
+    run = {"reference": run_reference, "elastic": run_elastic}[command["how"]]
+    try:
+        return run(getattr(importlib.import_module(module), function), spec, directory, shares, command["index"])
+    except Exception as error:
+        error.add_note("in a process of the pool:\n" + traceback.format_exc(limit=-8))
+        # Frames hold models, groups and buckets; a group that lives on keeps its peers waiting.
+        return error.with_traceback(None)
+
+
+def main() -> None:
+    connection = Connection(int(sys.argv[1]))
+    gc.freeze()  # torch itself is never garbage; the collections between cases are about cases
+    while True:
+        reset()
+        try:
+            command = connection.recv()
+        except EOFError:
+            os._exit(0)
+        reply = answer(command)
+        if isinstance(reply, BaseException):
+            reply.__context__ = reply.__cause__ = None
+            reset()
+        try:
+            connection.send(reply)
+        except (TypeError, AttributeError, ValueError):  # an exception that cannot be pickled
+            connection.send(RuntimeError(f"{type(reply).__name__}: {reply}"))
+        del reply
+
+
+if __name__ == "__main__":
+    main()

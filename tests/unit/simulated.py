@@ -1,0 +1,166 @@
+"""Several executors in one process: what `runtime.collective` does with messages, done with copies."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import torch
+
+from isoscale.core.buckets import Bucket
+from isoscale.core.gradients import Addends, FlatBucket, RingBucket, TreeBucket
+from isoscale.core.reduce import Subtree, combine_subtrees
+from isoscale.types import Placement
+
+INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def bits(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor's memory as integers, so that NaNs, signs of zero and denormals compare exactly."""
+    return tensor.contiguous().view(INTEGERS[tensor.element_size()])
+
+
+def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return a.shape == b.shape and a.dtype == b.dtype and torch.equal(bits(a), bits(b))
+
+
+def one_bucket(params: Sequence[torch.Tensor]) -> Bucket:
+    sizes = [p.numel() for p in params]
+    return Bucket(tuple(range(len(sizes))), tuple(sum(sizes[:i]) for i in range(len(sizes))), sum(sizes))
+
+
+def addends_of(grads: dict[int, list[torch.Tensor]], ranks: range, scale: float = 1.0) -> Addends:
+    """Copies, for scaling and summing work in place. Odd ranks come scaled, as an overlapped turn's do."""
+    addends = Addends(scale)
+    for rank in ranks:
+        scaled = rank % 2 == 1
+        addends.grads[rank] = [
+            g * scale if scaled else g.clone(memory_format=torch.preserve_format) for g in grads[rank]
+        ]
+        if scaled:
+            addends.scaled.add(rank)
+    return addends
+
+
+def walk_ring(placement: Placement, grads: dict[int, list[torch.Tensor]], scale: float = 1.0) -> list[torch.Tensor]:
+    """The bucket's memory on every executor after all chunks walked the ring and were passed to all."""
+    params, n = grads[0], placement.num_logical_workers
+    executors = range(placement.num_executors)
+    rings = [RingBucket(FlatBucket(one_bucket(params), params), placement.ranks_of(e), n) for e in executors]
+    mine = [addends_of(grads, placement.ranks_of(e), scale) for e in executors]
+    for chunk in rings[0].chunks:
+        home = at = placement.executor_of(rings[0].starts_at(chunk))
+        rings[home].start(chunk, mine[home])
+        for hop in range(1, placement.num_executors):
+            source, at = at, (home - hop) % placement.num_executors
+            _send(rings[source], rings[at], chunk.start, chunk.stop)
+            rings[at].pass_through(chunk, mine[at])
+        if at != home:
+            _send(rings[at], rings[home], chunk.start, chunk.stop)
+        rings[home].come_home(chunk, mine[home])
+        for e in executors:
+            if e != home:
+                _send(rings[home], rings[e], chunk.start, chunk.stop)
+    return [ring.memory.flat for ring in rings]
+
+
+def _send(source: RingBucket, target: RingBucket, start: int, stop: int) -> None:
+    target.memory.flat[start:stop] = source.memory.flat[start:stop]
+
+
+class Meeting:
+    """Where the threads of simulated executors meet."""
+
+    def __init__(self, placement: Placement) -> None:
+        self.placement = placement
+        self._barrier = threading.Barrier(placement.num_executors, timeout=20)
+        self._board: list[Any] = [None] * placement.num_executors
+
+    def everybody(self, index: int, value: Any) -> list[Any]:
+        """What each executor brought; nobody leaves before all have read."""
+        self._board[index] = value
+        self._barrier.wait()
+        every = list(self._board)
+        self._barrier.wait()
+        return every
+
+    def run(self, work: Callable[[SimulatedExchange], Any], *, overlaps: bool = False) -> list[Any]:
+        """Call `work` on every executor's own thread; results (or the errors raised) in placement order."""
+        results: list[Any] = [None] * self.placement.num_executors
+
+        def one(index: int) -> None:
+            try:
+                results[index] = work(SimulatedExchange(self, index, overlaps=overlaps))
+            except Exception as error:
+                results[index] = error
+                if not self._all_alike(error):
+                    self._barrier.abort()
+
+        threads = [threading.Thread(target=one, args=(i,)) for i in range(len(results))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        return results
+
+    @staticmethod
+    def _all_alike(error: Exception) -> bool:
+        """An error that every executor meets at the same place leaves no one waiting."""
+        return type(error).__module__ == "isoscale.errors"
+
+
+class SimulatedExchange:
+    native = False
+
+    def __init__(self, meeting: Meeting, index: int, *, overlaps: bool) -> None:
+        self.placement = meeting.placement
+        self.index = index
+        self.overlaps = overlaps
+        self._meeting = meeting
+        #: buckets that were handed to `submit`
+        self.submitted = 0
+
+    def submit(self, work: Callable[[], None]) -> Future[None]:
+        self.submitted += 1
+        done: Future[None] = Future()
+        work()
+        done.set_result(None)
+        return done
+
+    def all_reduce(self, flat: torch.Tensor) -> Callable[[], None]:
+        raise AssertionError("not native")
+
+    def ring(self, bucket: RingBucket, addends: Addends) -> list[torch.Tensor]:
+        executors = self.placement.num_executors
+        flat = bucket.memory.flat
+        for chunk in bucket.chunks:
+            home = self.placement.executor_of(bucket.starts_at(chunk))
+            here = flat[chunk.start : chunk.stop]
+            for hop in range(executors + 1):
+                at = (home - hop) % executors
+                if at == self.index:
+                    walk = bucket.start if hop == 0 else bucket.come_home if hop == executors else bucket.pass_through
+                    walk(chunk, addends)
+                here.copy_(self._meeting.everybody(self.index, here.clone())[at])
+        return [bucket.memory.views[i] for i in bucket.memory.bucket.params]
+
+    def tree(self, bucket: TreeBucket, sums: dict[Subtree, list[torch.Tensor]], scale: float) -> list[torch.Tensor]:
+        nodes: dict[Subtree, torch.Tensor] = {}
+        for theirs in self._meeting.everybody(self.index, bucket.flat_sums(sums)):
+            nodes |= {node: value.clone() for node, value in theirs.items()}
+        torch.mul(combine_subtrees(nodes, bucket.root), scale, out=bucket.memory.flat)
+        return [bucket.memory.views[i] for i in bucket.memory.bucket.params]
+
+    def sum_int64(self, payload: torch.Tensor) -> None:
+        every = self._meeting.everybody(self.index, payload.clone())
+        payload.copy_(torch.stack(every).sum(0))
+
+    def broadcast(self, tensors: Sequence[torch.Tensor], source: int) -> None:
+        every = self._meeting.everybody(self.index, [t.clone() for t in tensors])
+        for tensor, value in zip(tensors, every[source], strict=True):
+            tensor.copy_(value)
+
+    def gather_text(self, text: str) -> list[str]:
+        return self._meeting.everybody(self.index, text)

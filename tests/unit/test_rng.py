@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import io
+import random
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+
+from isoscale.core import rng
+
+
+@pytest.fixture(autouse=True)
+def leave_streams() -> Iterator[None]:
+    with rng.isolated():
+        yield
+
+
+def draw() -> tuple[float, float, float, float]:
+    """Normal deviates too: Python and NumPy cache the second of a pair."""
+    return random.random(), random.gauss(0, 1), float(np.random.randn()), float(torch.randn(()))
+
+
+def test_seed_all_seeds_the_three_streams_as_a_script_does() -> None:
+    rng.seed_all(5)
+    ours = draw()
+    random.seed(5)
+    np.random.seed(5)
+    torch.manual_seed(5)
+    assert draw() == ours
+
+
+def test_restore_goes_back_to_the_capture() -> None:
+    rng.seed_all(1)
+    draw()
+    streams = rng.capture()
+    first = [draw() for _ in range(3)]
+    rng.restore(streams)
+    assert [draw() for _ in range(3)] == first
+    rng.restore(streams)
+    assert draw() == first[0]
+
+
+def test_seeded_leaves_the_caller_alone() -> None:
+    rng.seed_all(3)
+    expected = draw()
+    rng.seed_all(3)
+    streams = rng.seeded(9)
+    assert draw() == expected
+    rng.restore(streams)
+    ours = draw()
+    rng.seed_all(9)
+    assert draw() == ours
+
+
+def test_isolated_puts_streams_back_after_an_error() -> None:
+    rng.seed_all(4)
+    expected = draw()
+    rng.seed_all(4)
+
+    def fail() -> None:
+        with rng.isolated():
+            draw()
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert draw() == expected
+
+
+@pytest.mark.parametrize("draws_before", [0, 1, 2])
+def test_state_survives_a_weights_only_file(draws_before: int) -> None:
+    rng.seed_all(6)
+    for _ in range(draws_before):
+        draw()
+    file = io.BytesIO()
+    torch.save(rng.capture().to_state(), file)
+    expected = [draw() for _ in range(4)]
+    file.seek(0)
+    rng.seed_all(0)
+    rng.restore(rng.Streams.from_state(torch.load(file, weights_only=True)))
+    assert [draw() for _ in range(4)] == expected
+
+
+def test_a_capture_does_not_move_with_later_draws() -> None:
+    rng.seed_all(8)
+    streams = rng.capture()
+    before = (streams.python, streams.numpy[1].copy(), streams.torch.clone())
+    draw()
+    assert streams.python == before[0]
+    assert np.array_equal(streams.numpy[1], before[1])
+    assert torch.equal(streams.torch, before[2])
+
+
+@pytest.mark.filterwarnings("ignore:get_state and legacy:RuntimeWarning")
+def test_a_replaced_numpy_generator_is_refused() -> None:
+    state = np.random.get_state()
+    kept = np.random.mtrand._rand._bit_generator
+    np.random.set_bit_generator(np.random.PCG64(1))
+    try:
+        with pytest.raises(RuntimeError, match="MT19937"):
+            rng.capture()
+    finally:
+        np.random.set_bit_generator(kept)
+        np.random.set_state(state)

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from isoscale.core.exchange import LocalExchange
+from isoscale.core.seal import Seal, Sealed, short_hash
+from isoscale.core.totals import Tally, combine
+from isoscale.errors import PositionError
+from isoscale.types import Placement
+from tests.unit.simulated import Meeting, SimulatedExchange
+
+AWKWARD = [0.1, -0.0, 1e300, math.nan, 5e-324]
+
+
+def report(tally: Tally, rank: int) -> None:
+    tally.log(rank, {"loss": AWKWARD[rank]})
+    tally.sum(rank, {"seen": 2**50 + rank, "error": torch.tensor([1.0, AWKWARD[rank]])})
+    if rank == 2:
+        tally.sum(rank, {"rare": 7})
+
+
+def close(exchange: Any, **changes: Any) -> Sealed:
+    tally = Tally()
+    for rank in exchange.placement.ranks_of(exchange.index):
+        report(tally, rank)
+    return Seal(exchange).close(tally, **{"position": "here", "digest": "", "stop": False, **changes})
+
+
+def comparable(sealed: Sealed) -> tuple[Any, ...]:
+    values = sealed.values
+    sums = {k: v.view(torch.int64).tolist() if isinstance(v, torch.Tensor) else v for k, v in values.sums.items()}
+    return {k: v.hex() for k, v in values.means.items()}, sums, sealed.stop, sealed.differing
+
+
+@pytest.mark.parametrize("shares", [(5,), (1, 4), (2, 1, 2), (1, 1, 1, 1, 1)])
+def test_values_do_not_depend_on_placement(shares: tuple[int, ...]) -> None:
+    whole = Tally()
+    for rank in range(5):
+        report(whole, rank)
+    expected = comparable(Sealed(combine(whole.values()), False, ()))
+    for sealed in Meeting(Placement(shares=shares)).run(close):
+        assert comparable(sealed) == expected
+        assert [sealed.values.by_rank["loss"][r].hex() for r in range(5)] == [float(v).hex() for v in AWKWARD]
+
+
+def test_one_process_agrees_with_itself() -> None:
+    sealed = close(LocalExchange(5))
+    assert sealed.values.sums["rare"] == 7
+    assert (sealed.stop, sealed.differing) == (False, ())
+
+
+def test_anybody_may_ask_to_stop() -> None:
+    results = Meeting(Placement(shares=(2, 3))).run(lambda e: close(e, stop=e.index == 1))
+    assert [sealed.stop for sealed in results] == [True, True]
+    assert close(LocalExchange(5), stop=True).stop
+
+
+def test_different_positions_are_named() -> None:
+    results = Meeting(Placement(shares=(1, 2, 2))).run(lambda e: close(e, position=f"step {e.index // 2}"))
+    for error in results:
+        assert isinstance(error, PositionError)
+        assert (error.position, error.other_executor, error.other_position) == ("step 0", 2, "step 1")
+
+
+def test_executors_with_another_digest_are_named() -> None:
+    results = Meeting(Placement(shares=(1, 2, 2))).run(lambda e: close(e, digest="odd" if e.index == 1 else "same"))
+    assert [sealed.differing for sealed in results] == [(1,), (1,), (1,)]
+
+
+def test_values_may_appear_and_stay_away_from_step_to_step() -> None:
+    def work(exchange: SimulatedExchange) -> list[dict[str, Any]]:
+        seal, sums = Seal(exchange), []
+        for names in (["a"], ["a", "b"], [], ["b"]):
+            tally = Tally()
+            for rank in exchange.placement.ranks_of(exchange.index):
+                tally.sum(rank, dict.fromkeys(names, 1) if rank != 1 else {})
+            sums.append(seal.close(tally, position="p", digest="", stop=False).values.sums)
+        return sums
+
+    expected = [{"a": 2}, {"a": 2, "b": 2}, {}, {"b": 2}]
+    assert Meeting(Placement(shares=(1, 1, 1))).run(work) == [expected] * 3
+
+
+@pytest.mark.parametrize("text", ["", "a", "loader 1 batch 3"])
+def test_a_short_hash_fits_and_is_never_zero(text: str) -> None:
+    assert 0 < short_hash(text) < 2**63
+    assert short_hash(text) == short_hash(text) != short_hash(text + "x")

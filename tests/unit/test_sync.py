@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from isoscale.core.buckets import BucketCaps, rebuilt_layout
+from isoscale.core.exchange import LocalExchange
+from isoscale.core.reduce import ring_sum, tree_sum
+from isoscale.core.sync import GradientSync
+from isoscale.types import Order, Placement
+from tests.unit.simulated import Meeting, SimulatedExchange, same_bits
+
+SHAPES = [(7,), (3, 5), (), (11, 2), (64,)]
+#: so small that the rebuilt layout has several buckets
+CAPS = BucketCaps(100, 200)
+
+
+def parameters(dtype: torch.dtype = torch.float32) -> list[torch.nn.Parameter]:
+    return [torch.nn.Parameter(torch.zeros(shape, dtype=dtype)) for shape in SHAPES]
+
+
+def gradients(rank: int, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(rank)
+    return [(torch.randn(shape, generator=generator) * 100).to(dtype) for shape in SHAPES]
+
+
+def make(exchange: Any, order: Order, params: list[torch.nn.Parameter] | None = None, **options: Any) -> GradientSync:
+    options = {"find_unused": False, **options}
+    return GradientSync(params or parameters(), CAPS, order=order, exchange=exchange, **options)
+
+
+def one_step(sync: GradientSync, ranks: range, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
+    sync.begin_step()
+    for rank in ranks:
+        sync.take(rank, gradients(rank, dtype))
+    results, _ = sync.finish()
+    return [r.clone() for r in results]
+
+
+def expected(
+    n: int, order: Order, buckets: list[tuple[int, ...]], dtype: torch.dtype = torch.float32
+) -> list[torch.Tensor]:
+    """The average by the formulas: buckets as flat concatenations, N addends, one order."""
+    out: dict[int, torch.Tensor] = {}
+    for members in buckets:
+        flats = [torch.cat([gradients(rank, dtype)[i].reshape(-1) for i in members]) for rank in range(n)]
+        if order == "ddp":
+            total = ring_sum([flat * (1 / n) for flat in flats])
+        elif dtype == torch.float16:
+            total = tree_sum([flat * (1 / n) for flat in flats])
+        else:
+            total = tree_sum(flats) * (1 / n)
+        parts = total.split([gradients(0)[i].numel() for i in members])
+        out |= {i: part.view(SHAPES[i]) for i, part in zip(members, parts, strict=True)}
+    return [out[i] for i in range(len(SHAPES))]
+
+
+def all_same(a: list[torch.Tensor], b: list[torch.Tensor]) -> bool:
+    return all(same_bits(x, y) for x, y in zip(a, b, strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("order", ["ddp", "tree"])
+@pytest.mark.parametrize("n", [1, 2, 3, 5])
+def test_one_process_gives_the_ordered_average(n: int, order: Order, dtype: torch.dtype) -> None:
+    params = parameters(dtype)
+    sync = make(LocalExchange(n), order, params)
+    assert all_same(one_step(sync, range(n), dtype), expected(n, order, [(0, 1, 2, 3, 4)], dtype))
+    sync.rebuild([4, 3, 2, 1, 0])
+    layout = [bucket.params for bucket in sync.layout.buckets]
+    assert len(layout) > 1
+    assert all_same(one_step(sync, range(n), dtype), expected(n, order, layout, dtype))
+
+
+def test_the_layout_decides_the_bits_of_the_ring() -> None:
+    assert not all_same(expected(3, "ddp", [(0, 1, 2, 3, 4)]), expected(3, "ddp", [(4,), (3,), (2, 1, 0)]))
+
+
+@pytest.mark.parametrize("order", ["ddp", "tree"])
+@pytest.mark.parametrize("shares", [(1, 3), (2, 2), (3, 1, 1), (1, 1, 1, 1, 1)])
+def test_any_split_gives_the_bits_of_one_process(shares: tuple[int, ...], order: Order) -> None:
+    placement = Placement(shares=shares)
+
+    def work(exchange: SimulatedExchange) -> list[torch.Tensor]:
+        sync = make(exchange, order)
+        sync.rebuild([4, 3, 2, 1, 0])
+        return one_step(sync, placement.ranks_of(exchange.index))
+
+    alone = make(LocalExchange(sum(shares)), order)
+    alone.rebuild([4, 3, 2, 1, 0])
+    reference = one_step(alone, range(sum(shares)))
+    for results in Meeting(placement).run(work):
+        assert all_same(results, reference)
+
+
+@pytest.mark.parametrize("order", ["ddp", "tree"])
+def test_buckets_may_leave_while_the_last_turn_still_runs(order: Order) -> None:
+    placement = Placement(shares=(2, 1))
+
+    def work(exchange: SimulatedExchange) -> tuple[list[torch.Tensor], list[int]]:
+        params = parameters()
+        sync = make(exchange, order, params)
+        sync.rebuild([4, 3, 2, 1, 0])
+        *earlier, last = placement.ranks_of(exchange.index)
+        sync.begin_step()
+        for rank in earlier:
+            sync.take(rank, gradients(rank))
+        assert sync.arm(last)
+        submitted = []
+        for i in (4, 3, 2, 1, 0):
+            params[i].grad = gradients(last)[i]
+            sync.ready(i)
+            submitted.append(exchange.submitted)
+        return [r.clone() for r in sync.finish()[0]], submitted
+
+    layout = [b.params for b in rebuilt_layout(parameters(), [4, 3, 2, 1, 0], CAPS).buckets]
+    for results, submitted in Meeting(placement).run(work, overlaps=True):
+        assert all_same(results, expected(3, order, layout))
+        assert submitted[0] == 1
+        assert submitted[-1] == len(layout)
+
+
+def test_buckets_leave_in_order_even_if_they_fill_out_of_order() -> None:
+    def work(exchange: SimulatedExchange) -> list[int]:
+        params = parameters()
+        sync = make(exchange, "ddp", params)
+        sync.rebuild([4, 3, 2, 1, 0])
+        sync.begin_step()
+        sync.arm(exchange.index)
+        submitted = []
+        for i in (0, 1, 2, 3, 4):
+            params[i].grad = gradients(exchange.index)[i]
+            sync.ready(i)
+            submitted.append(exchange.submitted)
+        sync.finish()
+        return submitted
+
+    for submitted in Meeting(Placement(shares=(1, 1))).run(work, overlaps=True):
+        assert submitted[:4] == [0, 0, 0, 0]
+        assert submitted[4] > 1
+
+
+def test_unused_parameters_forbid_an_early_exchange() -> None:
+    meeting = Meeting(Placement(shares=(1,)))
+    exchange = SimulatedExchange(meeting, 0, overlaps=True)
+    sync = make(exchange, "ddp", find_unused=True)
+    sync.begin_step()
+    assert not sync.arm(0)
+    assert sync.layout.final
+
+
+def test_a_final_layout_is_not_rebuilt() -> None:
+    sync = make(LocalExchange(2), "ddp")
+    sync.rebuild([4, 3, 2, 1, 0])
+    layout = sync.layout
+    sync.rebuild([0, 1, 2, 3, 4])
+    assert sync.layout is layout
+
+
+@pytest.mark.parametrize("order", ["ddp", "tree"])
+def test_only_one_process_hands_its_tensors_over(order: Order) -> None:
+    """With several executors results lie in memory that the next step uses again."""
+
+    def owned(exchange: Any) -> bool:
+        sync = make(exchange, order)
+        sync.begin_step()
+        for rank in exchange.placement.ranks_of(exchange.index):
+            sync.take(rank, gradients(rank))
+        return sync.finish()[1]
+
+    assert owned(LocalExchange(2))
+    assert Meeting(Placement(shares=(1, 1))).run(owned) == [False, False]
+
+
+@pytest.mark.parametrize("order", ["ddp", "tree"])
+@pytest.mark.parametrize("shares", [(3,), (1, 2)])
+def test_sums_keep_denormals_whatever_the_user_switched_on(shares: tuple[int, ...], order: Order) -> None:
+    """Two halves that are normal numbers cancel to a denormal; scaled by a power of two nothing is rounded."""
+    tiny = torch.finfo(torch.float32).smallest_normal
+    values = [1.5 * tiny, -1.25 * tiny, 0.0]
+
+    def work(exchange: Any) -> list[float]:
+        params = [torch.nn.Parameter(torch.zeros(8))]
+        torch.set_flush_denormal(True)
+        try:
+            sync = GradientSync(params, CAPS, find_unused=True, order=order, exchange=exchange)
+            sync._scale = 1.0
+            sync.begin_step()
+            for rank in exchange.placement.ranks_of(exchange.index):
+                sync.take(rank, [torch.full((8,), values[rank])])
+            (result,), _ = sync.finish()
+            result = result.clone()
+        finally:
+            torch.set_flush_denormal(False)
+        return result.tolist()
+
+    if not torch.set_flush_denormal(False):
+        pytest.skip("this CPU cannot flush denormals")
+    placement = Placement(shares=shares)
+    results = Meeting(placement).run(work) if len(shares) > 1 else [work(LocalExchange(3))]
+    assert results == [[0.25 * tiny] * 8] * len(shares)
