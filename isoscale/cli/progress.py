@@ -25,8 +25,9 @@ _WINDOW = 30
 class Progress:
     """An observer of a run. Use as a context manager."""
 
-    def __init__(self, console: Console, label: str = "") -> None:
+    def __init__(self, console: Console, label: str = "", *, quiet_logs: bool = False) -> None:
         self._console = console
+        self._quiet_logs = quiet_logs
         self._label = f"{label}  " if label else ""
         self._live = Live(console=console, refresh_per_second=8, transient=True) if console.is_terminal else None
         self._recent: deque[tuple[float, int]] = deque(maxlen=_WINDOW)
@@ -68,6 +69,8 @@ class Progress:
             self._plain(step, num_executors)
 
     def on_log(self, logged: m.Logged) -> None:
+        if self._quiet_logs:
+            return
         values = "  ".join(f"{name} {_number(value)}" for name, value in logged.values.items())
         self._console.print(f"{self._label}step {logged.step}  epoch {logged.epoch}  {values}", highlight=False)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -37,7 +38,7 @@ def run(
     found = o.device_set(executors, devices, workers)
     # Checked before a directory is made, so that a mistake leaves nothing behind.
     o.job_spec(script, script_args, workers=workers, devices=found, determinism=determinism, kinds=kinds, order=order,
-               seed=seed, threads=threads, until=until, out=o.Path("."), audit_every=audit_every)  # fmt: skip
+               seed=seed, threads=threads, until=until, out=Path(), audit_every=audit_every)  # fmt: skip
     directory = o.claim_directory(out, script)
     spec = o.job_spec(script, script_args, workers=workers, devices=found, determinism=determinism, kinds=kinds,
                       order=order, seed=seed, threads=threads, until=until, out=directory,

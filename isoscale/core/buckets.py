@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.distributed as dist
+from torch._C import _distributed_c10d as c10d
 
 __all__ = ["Bucket", "BucketCaps", "Layout", "first_layout", "rebuilt_layout"]
 
@@ -62,14 +62,14 @@ def first_layout(params: Sequence[torch.Tensor], caps: BucketCaps, *, find_unuse
     limits = [sys.maxsize]
     if find_unused:
         limits = [caps.first, caps.rest] if caps.first < caps.rest else [caps.rest]
-    assignment, _ = dist._compute_bucket_assignment_by_size(list(params), limits, [False] * len(params))
+    assignment, _ = c10d._compute_bucket_assignment_by_size(list(params), limits, [False] * len(params))
     return _layout(list(reversed(assignment)), params, final=find_unused)
 
 
 def rebuilt_layout(params: Sequence[torch.Tensor], ready_order: Sequence[int], caps: BucketCaps) -> Layout:
     """The layout after the first synchronised backward, from logical worker 0's order of readiness."""
     ordered = [params[i] for i in ready_order]
-    assignment, _ = dist._compute_bucket_assignment_by_size(
+    assignment, _ = c10d._compute_bucket_assignment_by_size(
         ordered, [caps.first, caps.rest], [False] * len(ordered), list(ready_order)
     )
     return _layout(assignment, params, final=True)

@@ -43,7 +43,7 @@ def flatten(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.as_strided((tensor.numel(),), (1,))
 
 
-def multiply(tensors: Sequence[torch.Tensor], factor: float) -> None:
+def multiply(tensors: list[torch.Tensor], factor: float) -> None:
     """In place, with DDP's bits."""
     if all(tensor.dtype in (torch.float32, torch.float64) for tensor in tensors):
         torch._foreach_mul_(tensors, factor)

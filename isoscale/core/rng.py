@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 __all__ = ["Streams", "capture", "isolated", "restore", "seed_all", "seeded"]
 
@@ -25,9 +26,9 @@ class Streams:
 
     python: tuple[Any, ...]
     numpy: tuple[Any, ...]
-    torch: torch.Tensor
+    torch: Tensor
     #: None where CUDA is not in use
-    cuda: torch.Tensor | None
+    cuda: Tensor | None
 
     def to_state(self) -> dict[str, Any]:
         """Tensors and plain numbers only, so that a checkpoint loads with `weights_only=True`."""

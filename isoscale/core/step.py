@@ -151,7 +151,7 @@ class StepEngine:
         message = torch.cat(parts)
         self.exchange.broadcast([message], source)
         if self.exchange.index != source:
-            for tensor, part in zip(tensors, message.split([p.numel() for p in parts]), strict=True):
+            for tensor, part in zip(tensors, torch.split(message, [p.numel() for p in parts]), strict=True):
                 # A split may start at any byte; the copy gives the dtype its alignment.
                 tensor.copy_(part.clone().view(tensor.dtype).view(tensor.shape))
 

@@ -87,6 +87,7 @@ class GradientSync:
         b = self._bucket_of[index]
         if self._order == "ddp":
             grad = self._params[index].grad
+            assert grad is not None
             torch.mul(grad, self._scale, out=self._staged[index])
         self._missing[b] -= 1
         while self._next < len(self._memory) and self._missing[self._next] == 0:

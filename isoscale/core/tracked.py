@@ -66,7 +66,12 @@ class TrackedModel:
         self._overlap: Callable[[int], None] | None = None
         self._holders: list[torch.Tensor | None] = []
         self._base: list[torch.Tensor | None] = []
-        self._hooks = [p.register_post_accumulate_grad_hook(partial(self._on_gradient, i)) for i, p in enumerate(self.params)]
+        self._watching = False
+        self._versions: list[tuple[torch.Tensor | None, int]] = []
+        self._hooks: list[Any] = [
+            p.register_post_accumulate_grad_hook(partial(self._on_gradient, i))  # type: ignore[no-untyped-call]
+            for i, p in enumerate(self.params)
+        ]
         self._hooks.append(module.register_forward_pre_hook(_ForwardHook(self)))
         self._reset_turn()
 
@@ -179,7 +184,7 @@ class TrackedModel:
         turn = self._turn
         if not self._watching:
             self._watching = True
-            torch.autograd.Variable._execution_engine.queue_callback(self._after_backward)  # type: ignore[attr-defined]
+            torch.autograd.Variable._execution_engine.queue_callback(self._after_backward)
         if turn.accumulating:
             self._accumulated = True
             return
@@ -238,7 +243,7 @@ class TrackedModel:
         self._synced_forwards = 0
         self._accumulated_forwards = 0
         self._watching = False
-        self._versions: list[tuple[torch.Tensor | None, int]] = []
+        self._versions = []
 
     def _gradient_versions(self) -> list[tuple[torch.Tensor | None, int]]:
         """The tensors themselves, not their ids: a dead gradient's id may be given to its successor."""

@@ -27,14 +27,14 @@ class _Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
 # ---- from the coordinator ----
 
 
-class Welcome(_Message, tag=True):
+class Welcome(_Message, frozen=True, kw_only=True, tag=True):
     """First message after a connection: what the job is. The executor sets itself up by it."""
 
     spec: JobSpec
     kind: str
 
 
-class Begin(_Message, tag=True):
+class Begin(_Message, frozen=True, kw_only=True, tag=True):
     """A generation starts: where each logical worker lives and where the members meet."""
 
     generation: int
@@ -44,13 +44,13 @@ class Begin(_Message, tag=True):
     store: str
 
 
-class Stop(_Message, tag=True):
+class Stop(_Message, frozen=True, kw_only=True, tag=True):
     """End after the step that is being computed."""
 
     reason: str
 
 
-class Refused(_Message, tag=True):
+class Refused(_Message, frozen=True, kw_only=True, tag=True):
     """The executor may not take part."""
 
     reason: str
@@ -59,7 +59,7 @@ class Refused(_Message, tag=True):
 # ---- from an executor ----
 
 
-class Hello(_Message, tag=True):
+class Hello(_Message, frozen=True, kw_only=True, tag=True):
     """The executor is set up: what it computes with."""
 
     executor: int
@@ -72,7 +72,7 @@ class Hello(_Message, tag=True):
     factors: dict[str, str]
 
 
-class StepDone(_Message, tag=True):
+class StepDone(_Message, frozen=True, kw_only=True, tag=True):
     """A step is committed. Sent by the first executor of the placement, never waited for."""
 
     step: int
@@ -85,7 +85,7 @@ class StepDone(_Message, tag=True):
     total: int
 
 
-class Logged(_Message, tag=True):
+class Logged(_Message, frozen=True, kw_only=True, tag=True):
     """Values of `job.log`."""
 
     step: int
@@ -93,21 +93,21 @@ class Logged(_Message, tag=True):
     values: dict[str, float | int | str | bool | None]
 
 
-class Audited(_Message, tag=True):
+class Audited(_Message, frozen=True, kw_only=True, tag=True):
     """All executors hold the same state after `step`."""
 
     step: int
     digest: str
 
 
-class Recorded(_Message, tag=True):
+class Recorded(_Message, frozen=True, kw_only=True, tag=True):
     """Every logical worker's logged values of a step, as float hex, for exact comparison."""
 
     step: int
     values: dict[str, dict[int, str]]
 
 
-class Saved(_Message, tag=True):
+class Saved(_Message, frozen=True, kw_only=True, tag=True):
     """A file of the job's is whole on disk."""
 
     step: int
@@ -115,7 +115,7 @@ class Saved(_Message, tag=True):
     seconds: float
 
 
-class Finished(_Message, tag=True):
+class Finished(_Message, frozen=True, kw_only=True, tag=True):
     """The training function returned."""
 
     executor: int
@@ -124,7 +124,7 @@ class Finished(_Message, tag=True):
     stop_reason: str
 
 
-class Failed(_Message, tag=True):
+class Failed(_Message, frozen=True, kw_only=True, tag=True):
     """The executor cannot go on."""
 
     executor: int
@@ -143,8 +143,8 @@ FromCoordinator = Welcome | Begin | Stop | Refused
 FromExecutor = Hello | StepDone | Logged | Audited | Recorded | Saved | Finished | Failed
 
 _encoder = msgspec.msgpack.Encoder()
-_from_coordinator = msgspec.msgpack.Decoder(FromCoordinator)
-_from_executor = msgspec.msgpack.Decoder(FromExecutor)
+_from_coordinator: msgspec.msgpack.Decoder[FromCoordinator] = msgspec.msgpack.Decoder(FromCoordinator)
+_from_executor: msgspec.msgpack.Decoder[FromExecutor] = msgspec.msgpack.Decoder(FromExecutor)
 
 
 def encode(message: FromCoordinator | FromExecutor) -> bytes:

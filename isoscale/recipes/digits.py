@@ -65,7 +65,7 @@ def train(job: isoscale.Job) -> None:
         for step in loader:
             for images, labels in step:
                 loss = F.cross_entropy(model(images), labels)
-                loss.backward()
+                loss.backward()  # type: ignore[no-untyped-call]
                 step.log(loss=loss)
             optimizer.step()
             optimizer.zero_grad()

@@ -16,15 +16,19 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import torch
-import torch.distributed as dist
+import torch.distributed
 
 from isoscale.core.gradients import Addends, RingBucket, TreeBucket
 from isoscale.core.reduce import Chunk, Subtree, combine_subtrees, local_subtrees
 from isoscale.types import Placement
 
 __all__ = ["GlooExchange", "connect"]
+
+# torch ships no complete type stubs for process groups.
+dist: Any = torch.distributed
 
 _TIMEOUT = timedelta(minutes=30)
 
@@ -42,7 +46,7 @@ def connect(store_path: Path, placement: Placement, index: int, *, host: str = "
 class GlooExchange:
     overlaps = True
 
-    def __init__(self, group: dist.ProcessGroupGloo, placement: Placement, index: int) -> None:
+    def __init__(self, group: Any, placement: Placement, index: int) -> None:
         self.placement = placement
         self.index = index
         self.native = placement.num_executors == placement.num_logical_workers
@@ -148,13 +152,13 @@ class GlooExchange:
 class _RingLinks:
     """Non-blocking messages of one bucket's walk, from the next executor and to the previous one."""
 
-    def __init__(self, group: dist.ProcessGroupGloo, flat: torch.Tensor, me: int, executors: int, tag: int) -> None:
+    def __init__(self, group: Any, flat: torch.Tensor, me: int, executors: int, tag: int) -> None:
         self._group = group
         self._flat = flat
         self._source, self._target = (me + 1) % executors, (me - 1) % executors
         self._tag = tag
-        self._sends: dict[int, dist.Work] = {}
-        self._receives: dict[tuple[int, int], dist.Work] = {}
+        self._sends: dict[int, Any] = {}
+        self._receives: dict[tuple[int, int], Any] = {}
 
     def expect(self, chunk: Chunk, phase: int) -> None:
         """Post a receive into the chunk's own place, once what was there has been sent."""
@@ -178,5 +182,5 @@ class _RingLinks:
         return self._flat[chunk.start : chunk.stop]
 
 
-def _wait(work: dist.Work) -> None:
+def _wait(work: Any) -> None:
     work.wait()

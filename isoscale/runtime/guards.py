@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
+import torch.distributed
 import torch.distributed.distributed_c10d as c10d
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
@@ -32,13 +33,14 @@ def guarded(engine: StepEngine) -> Iterator[None]:
         )
 
     hook = register_optimizer_step_pre_hook(lambda optimizer, args, kwargs: engine.before_optimizer_step())
-    saved = c10d._get_default_group, c10d.init_process_group
-    c10d._get_default_group = refuse  # type: ignore[assignment]
-    torch_distributed = __import__("torch.distributed", fromlist=["init_process_group"])
-    c10d.init_process_group = torch_distributed.init_process_group = refuse
+    # Functions look the default group up in their own module; `init_process_group` is also exported by name.
+    replaced = [(c10d, "_get_default_group"), (c10d, "init_process_group"), (torch.distributed, "init_process_group")]
+    saved = [getattr(module, name) for module, name in replaced]
+    for module, name in replaced:
+        setattr(module, name, refuse)
     try:
         yield
     finally:
         hook.remove()
-        c10d._get_default_group, c10d.init_process_group = saved
-        torch_distributed.init_process_group = saved[1]
+        for (module, name), original in zip(replaced, saved, strict=True):
+            setattr(module, name, original)

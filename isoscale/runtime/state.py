@@ -19,6 +19,7 @@ from isoscale.errors import UserError
 
 __all__ = ["JobState", "atomic_save", "plain"]
 
+_PLAIN = frozenset({bool, int, float, str, bytes, type(None)})
 _RESERVED = frozenset({"model", "models", "step", "state"})
 
 
@@ -93,7 +94,7 @@ def plain(state: Any, path: str) -> Any:
     """A copy made of dicts, lists, tensors and plain values only; anything else is refused by name."""
     if isinstance(state, torch.Tensor):
         return state.detach().clone(memory_format=torch.preserve_format)
-    if isinstance(state, bool | int | float | str | bytes | type(None)):
+    if type(state) in _PLAIN:
         return state
     if isinstance(state, dict):
         return {key: plain(value, f"{path}.{key}") for key, value in state.items()}
