@@ -6,10 +6,11 @@ every library that chooses kernels by CPU, set in the environment *before* torch
 an executor runs at `profile_of(kind)`, its own best; at `heterogeneous` all run at `common_profile(kinds)`. There the
 environment is the same on every kind, so is the code that runs, and so are the bits.
 
-The caps are real: with profile `sse` no library below executes an AVX instruction. What they do not reach: code
-compiled for the host by others (torch.compile, Numba, extensions), and a vendor's own choice within one instruction
-set (MKL's AVX2 code differs between Intel and AMD; `sse` asks for the one branch that does not). The fingerprint
-tells such hosts apart. `cuda` is written but untested: no machine with a GPU has run it yet.
+The caps are real: at profile `sse`, samples of the instructions that training executes held none of AVX (on an AMD
+machine with AVX-512; no machine without AVX has run it yet). What caps do not reach: code compiled for the host by
+others (torch.compile, Numba, extensions), and a library's choice by vendor within one instruction set (MKL; its branch
+COMPATIBLE, which `sse` asks for, is documented to be the same everywhere). The fingerprint is there to tell such
+hosts apart. `cuda` is written but untested: no machine with a GPU has run it yet.
 
 Torch-free and NumPy-free. Reads /proc/cpuinfo, nothing else; sets nothing.
 """
@@ -113,7 +114,7 @@ _AVX2 = NumericProfile(
     aten="AVX2",
 )
 # Levels to share add MKL's promise of equal bits on every CPU that has the level. A kind alone does without: so
-# `cpu-avx2` computes what an uncapped process on an AVX2 machine computes, and the two may share a job at `elastic`.
+# `cpu-avx2` has the MKL of an uncapped process on an AVX2 machine, and the two can share a job at `elastic`.
 _SHARED_AVX2 = replace(_AVX2, name="shared-avx2", caps=(*_AVX2.caps, ("MKL_CBWR", "AVX2")))
 _SHARED_AVX512 = NumericProfile(
     name="shared-avx512",

@@ -23,20 +23,26 @@ def explain_difference(console: Console, spec: JobSpec, devices: DeviceSet) -> N
     out = Path(spec.out)
     coarse = x.first_difference(x.read_trace(out / "trace"), x.read_trace(out / "reference" / "trace"))
     if coarse is None:
-        console.print("explain: every traced digest agrees; what differs is not part of the state", highlight=False)
+        _say(console, "explain: every traced digest agrees; what differs is not part of the state")
         return
     until = spec.until if coarse.place == "end" else coarse.step
     again = replace(spec, out=str(out / "explain"), trace=coarse.step, until=until)
     (out / "explain").mkdir()
-    elastic, reference = asyncio.run(run_both(console, again, devices, "explain "))
+    _say(console, f"explain: both runs again with every operator traced in step {coarse.step}", "dim")
+    elastic, reference = asyncio.run(run_both(console, again, devices, quiet=True))
     fine = None
     if elastic.exit_code == 0 and not reference.error:
         traces = out / "explain" / "trace", out / "explain" / "reference" / "trace"
         fine = x.first_difference(*map(x.read_trace, traces))
     found = fine or coarse
-    console.print(Text(f"first difference: {x.sentence(found)}", style="bold"), highlight=False)
-    console.print(Text(f"  equal before it: {x.what_was_equal(found)}"), highlight=False)
-    console.print(Text(f"  likely cause: {x.remedy(found)}"), highlight=False)
+    _say(console, f"first difference: {x.sentence(found)}", "bold")
+    _say(console, f"equal before it: {x.what_was_equal(found)}")
+    _say(console, f"likely cause: {x.remedy(found)}")
     if fine is None:
         why = elastic.error or reference.error or "the traced step agrees: tracing changed what the script does"
-        console.print(Text(f"  could not look closer: {why}", style="dim"), highlight=False)
+        _say(console, f"could not look closer: {why}", "dim")
+
+
+def _say(console: Console, text: str, style: str = "") -> None:
+    # Wrapped at words for a reader, one line for a file.
+    console.print(Text(text, style=style), highlight=False, soft_wrap=not console.is_terminal)

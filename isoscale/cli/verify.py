@@ -76,15 +76,20 @@ def verify(
 
 
 async def run_both(
-    console: Console, spec: JobSpec, devices: DeviceSet, label: str = ""
+    console: Console, spec: JobSpec, devices: DeviceSet, *, quiet: bool = False
 ) -> tuple[RunResult, ReferenceResult]:
-    """One after the other; without the reference if the elastic run failed."""
-    with Progress(console, f"{label}elastic") as progress:
+    """One after the other; without the reference if the elastic run failed. `quiet` hides what the script prints."""
+    with (_Quiet if quiet else Progress)(console, "elastic") as progress:
         elastic = await run_job(spec, devices, progress)
     if elastic.exit_code != 0:
         return elastic, ReferenceResult(error="not run")
-    with _ReferenceProgress(console, spec.workers, elastic.step, f"{label}reference") as watcher:
+    with _ReferenceProgress(console, spec.workers, elastic.step, "reference") as watcher:
         return elastic, await run_reference_ranks(reference_spec(spec, elastic.step), next(iter(devices)), watcher)
+
+
+class _Quiet(Progress):
+    def on_output(self, line: str) -> None:
+        pass
 
 
 class _ReferenceProgress:
@@ -96,7 +101,7 @@ class _ReferenceProgress:
         self._total = total
         self._line = f"{self._start} ..."
         self._status = Status(self._line, console=console) if console.is_terminal else None
-        self._printed_at = 0.0
+        self._printed_at, self._printed = 0.0, ""
 
     def __enter__(self) -> _ReferenceProgress:
         if self._status is not None:
@@ -108,7 +113,7 @@ class _ReferenceProgress:
     def __exit__(self, *_: object) -> None:
         if self._status is not None:
             self._status.stop()
-        else:
+        elif self._line != self._printed:
             self._print()
 
     def on_step(self, step: int) -> None:
@@ -122,7 +127,7 @@ class _ReferenceProgress:
         """Printed by the elastic run already; the reference's own copy is in its log."""
 
     def _print(self) -> None:
-        self._printed_at = time.monotonic()
+        self._printed_at, self._printed = time.monotonic(), self._line
         self._console.print(self._line, highlight=False)
 
 
@@ -145,9 +150,8 @@ def _show(console: Console, report: Report, spec: JobSpec, devices: DeviceSet) -
     for check in report.checks:
         if check.first is not None:
             first = check.first
-            console.print(
-                Text(f"  {first.where}: elastic {first.elastic}, reference {first.reference}"), highlight=False
-            )
+            line = Text(f"  {first.where}: elastic {first.elastic}, reference {first.reference}")
+            console.print(line, highlight=False)
     console.print(Text(f"  runs in {spec.out}", style="dim"), highlight=False)
 
 

@@ -17,7 +17,7 @@ from isoscale.core.buckets import BucketCaps
 from isoscale.core.buffers import BufferSet
 from isoscale.core.exchange import Exchange
 from isoscale.core.gradients import as_param_layout
-from isoscale.core.rules import Turn
+from isoscale.core.rules import Turn, user_location
 from isoscale.core.sync import GradientSync
 from isoscale.errors import UserError
 from isoscale.types import Order
@@ -185,8 +185,11 @@ class TrackedModel:
         if not self._watching:
             self._watching = True
             torch.autograd.Variable._execution_engine.queue_callback(self._after_backward)
+        if turn.logical_rank is None or not turn.training:
+            self._stray_backward = self._stray_backward or user_location()
         if turn.accumulating:
             self._accumulated = True
+            self._accumulated_late |= self._synced_forwards > 0
             return
         self._ready.append(index)
         if self._overlap is not None:
@@ -198,16 +201,22 @@ class TrackedModel:
 
     # ---- rules ----
 
-    def backward_outside(self) -> bool:
-        """True if a backward reached this model outside a training turn."""
-        return bool(self._ready) or self._accumulated
+    def backward_outside(self) -> str | None:
+        """The line of a backward that reached this model outside a training turn."""
+        return self._stray_backward
 
     def _check_turn(self) -> None:
         turn = self._turn
-        if not self._ready:
+        if not self._ready and not self._accumulated_late:
             raise turn.error(
                 "the turn ended with backward() under step.accumulate() only; stock DDP would leave it unsynchronised",
                 "call the last backward() of the turn outside step.accumulate()",
+            )
+        if self._accumulated_late:
+            raise turn.error(
+                "backward() under step.accumulate() followed a forward outside of it; stock DDP would average too early "
+                "or not at all",
+                "put forward and backward() of all but the last pass under 'with step.accumulate():', then do the last",
             )
         if self._synced_forwards == 0:
             raise turn.error(
@@ -240,6 +249,8 @@ class TrackedModel:
     def _reset_turn(self) -> None:
         self._ready.clear()
         self._accumulated = False
+        self._accumulated_late = False
+        self._stray_backward: str | None = None
         self._synced_forwards = 0
         self._accumulated_forwards = 0
         self._watching = False
@@ -268,7 +279,10 @@ class _NoHook:
         pass
 
 
-_SECOND_FORWARD = "a second forward in the turn would need logical worker 0's buffers from after its first"
+_SECOND_FORWARD = (
+    "before a second forward in the turn stock DDP would broadcast the buffers that logical worker 0's first one left, "
+    "and a turn cannot wait for another"
+)
 _SECOND_FORWARD_REMEDY = (
     "call the model once per turn on the concatenated input, mark earlier forwards with step.accumulate(), "
     "or use job.model(..., broadcast_buffers=False)"
@@ -286,13 +300,14 @@ def _refuse(module: torch.nn.Module) -> None:
     for name, child in module.named_modules():
         if isinstance(child, torch.nn.SyncBatchNorm):
             raise UserError(
-                field="job.model", value=name or type(module).__name__,
+                field="job.model(module)", value=f"{type(module).__name__}.{name}" if name else type(module).__name__,
                 problem="SyncBatchNorm talks to other processes in the middle of a turn",
                 remedy="use BatchNorm (each logical worker its own statistics, as DDP has) or GroupNorm",
             )  # fmt: skip
         if isinstance(child, (torch.nn.Embedding, torch.nn.EmbeddingBag)) and child.sparse:
             raise UserError(
-                field="job.model", value=name, problem="sparse gradients have no place in DDP's dense buckets",
+                field="job.model(module)", value=f"{type(module).__name__}.{name}" if name else type(module).__name__,
+                problem="sparse gradients have no place in DDP's dense buckets",
                 remedy="build the embedding with sparse=False",
             )  # fmt: skip
         if isinstance(child, torch.nn.parallel.DistributedDataParallel):

@@ -161,7 +161,7 @@ def _tensors(name: str, a: torch.Tensor, b: torch.Tensor) -> Difference:
     at = int(unequal.nonzero()[0])
     index = [int(i) for i in torch.unravel_index(torch.tensor(at), a.shape)] if a.dim() else []
     return Difference(
-        where=f"{name}{index if index else ''} (and {int(unequal.sum()) - 1} more of {a.numel()} elements)",
+        where=f"{name}{index if index else ''} ({int(unequal.sum())} of {a.numel()} elements)",
         elastic=_element(a, at), reference=_element(b, at),
     )  # fmt: skip
 

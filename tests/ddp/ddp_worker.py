@@ -6,6 +6,7 @@ import faulthandler
 import gc
 import hashlib
 import importlib
+import multiprocessing
 import os
 import random
 import signal
@@ -140,6 +141,8 @@ def exact(value: float) -> str:
 
 def reset() -> None:
     """A new process in all that matters to the next case, whatever the last one left or raised."""
+    for child in multiprocessing.active_children():
+        child.kill()  # persistent loader processes: collected as garbage they would be waited for, 5 s each
     if dist.is_initialized():
         dist.destroy_process_group()
     torch.set_flush_denormal(False)
