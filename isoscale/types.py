@@ -85,3 +85,5 @@ class JobSpec:
     #: write a trace into `out`/trace (used by `verify --explain`): None nothing, 0 a few digests of every step,
     #: k every operator of step k
     trace: int | None = None
+    #: write what the models are made of to `out`/anatomy.json (used by `check`)
+    anatomy: bool = False

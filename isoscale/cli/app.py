@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from typing import Annotated, Any
 
 import typer
 
 from isoscale import __version__
+from isoscale.cli.check import check
 from isoscale.cli.replay import replay
 from isoscale.cli.run import run
 from isoscale.cli.verify import verify
@@ -22,6 +24,7 @@ cli = typer.Typer(
 )  # fmt: skip
 cli.command(context_settings={"allow_interspersed_args": True})(run)
 cli.command(context_settings={"allow_interspersed_args": True})(verify)
+cli.command(context_settings={"allow_interspersed_args": True})(check)
 cli.command()(replay)
 
 
@@ -41,11 +44,15 @@ def _main(
 
 def app() -> Any:
     """Run the command line; turns errors into one line and an exit code."""
+    # Ended politely (a batch system's notice), executors end too, as after Ctrl-C.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         return cli()
-    except KeyboardInterrupt:
-        print("isoscale: interrupted", file=sys.stderr)
-        sys.exit(130)
+    except SystemExit as exit_:
+        # typer has turned KeyboardInterrupt into this already.
+        if exit_.code == 130:
+            print("isoscale: interrupted", file=sys.stderr)
+        raise
     except IsoscaleError as error:
         if "--debug" in sys.argv:
             raise

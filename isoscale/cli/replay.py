@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import tempfile
 from pathlib import Path
 from typing import Annotated
@@ -39,6 +40,8 @@ def replay(directory: Directory, step: AtStep, logical_rank: Rank = None) -> Non
         path = Path(scratch) / "verdict.json"
         verdict = msgspec.json.decode(path.read_bytes(), type=Verdict) if path.exists() else None
     if verdict is None:
+        if code in (130, -signal.SIGINT):
+            raise typer.Exit(130)
         if code == 0:
             raise UserError(
                 field="SCRIPT", value=log.spec.script, problem="ended without calling isoscale.run(train)",
@@ -61,7 +64,6 @@ def _show(console: Console, log: RunLog, verdict: Verdict, step: int, logical_ra
         line(f"digest after step {step}: {verdict.digest.replayed}, {'as' if same else 'not as'} logged"
              + ("" if same else f" ({verdict.digest.logged})"))  # fmt: skip
     if verdict.stopped == "interrupted":
-        line("isoscale: interrupted")
         return 130
     if verdict.stopped not in ("", "debugger"):
         line(f"isoscale: the script failed in the replay after step {verdict.step}: {verdict.stopped}", "bold red")

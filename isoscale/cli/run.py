@@ -70,4 +70,5 @@ def report_failure(result: RunResult, out: object) -> None:
     if result.traceback:
         console.print(Panel(Text(result.traceback.rstrip()), title="the script's traceback", border_style="red"))
     console.print(Text(f"isoscale: {result.error}", style="bold red"), highlight=False)
-    console.print(Text(f"logs in {out}/logs", style="dim"), highlight=False)
+    if out is not None:
+        console.print(Text(f"logs in {out}/logs", style="dim"), highlight=False)

@@ -26,7 +26,7 @@ from isoscale.types import JobSpec
 if TYPE_CHECKING:
     from isoscale.runtime.compare import Report
 
-__all__ = ["verify"]
+__all__ = ["ReferenceProgress", "run_both", "verify"]
 
 _PLAIN_EVERY_S = 5.0
 _SIDES = {"elastic": "under isoscale", "reference": "in the reference (stock DDP)"}
@@ -79,11 +79,11 @@ async def run_both(
     console: Console, spec: JobSpec, devices: DeviceSet, *, quiet: bool = False
 ) -> tuple[RunResult, ReferenceResult]:
     """One after the other; without the reference if the elastic run failed. `quiet` hides what the script prints."""
-    with (_Quiet if quiet else Progress)(console, "elastic") as progress:
+    with (_Quiet if quiet else Progress)(console, "elastic", quiet_logs=quiet) as progress:
         elastic = await run_job(spec, devices, progress)
     if elastic.exit_code != 0:
         return elastic, ReferenceResult(error="not run")
-    with _ReferenceProgress(console, spec.workers, elastic.step, "reference") as watcher:
+    with ReferenceProgress(console, spec.workers, elastic.step) as watcher:
         return elastic, await run_reference_ranks(reference_spec(spec, elastic.step), next(iter(devices)), watcher)
 
 
@@ -92,10 +92,10 @@ class _Quiet(Progress):
         pass
 
 
-class _ReferenceProgress:
+class ReferenceProgress:
     """One line about the reference: redrawn on a terminal, else repeated now and then."""
 
-    def __init__(self, console: Console, num_ranks: int, total: int, label: str) -> None:
+    def __init__(self, console: Console, num_ranks: int, total: int = 0, label: str = "reference") -> None:
         self._console = console
         self._start = f"[bold]{label}[/]  {num_ranks} stock DDP process{'es' if num_ranks != 1 else ''}"
         self._total = total
@@ -103,7 +103,7 @@ class _ReferenceProgress:
         self._status = Status(self._line, console=console) if console.is_terminal else None
         self._printed_at, self._printed = 0.0, ""
 
-    def __enter__(self) -> _ReferenceProgress:
+    def __enter__(self) -> ReferenceProgress:
         if self._status is not None:
             self._status.start()
         else:
@@ -117,7 +117,7 @@ class _ReferenceProgress:
             self._print()
 
     def on_step(self, step: int) -> None:
-        self._line = f"{self._start}  step {step}/{self._total}"
+        self._line = f"{self._start}  step {step}{f'/{self._total}' if self._total else ''}"
         if self._status is not None:
             self._status.update(self._line)
         elif time.monotonic() - self._printed_at >= _PLAIN_EVERY_S:

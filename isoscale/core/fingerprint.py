@@ -21,7 +21,7 @@ import torch.nn.functional as F
 
 from isoscale.core.digest import tensor_digest
 
-__all__ = ["combine_digests", "differing_kernels", "fingerprint", "kernel_digests"]
+__all__ = ["combine_digests", "differing_kernels", "exact_values", "fingerprint", "kernel_digests"]
 
 _Kernel = Callable[[torch.device], list[torch.Tensor]]
 
@@ -62,7 +62,7 @@ def _digest(tensors: list[torch.Tensor]) -> str:
     return hashlib.sha256("".join(map(tensor_digest, tensors)).encode()).hexdigest()
 
 
-def _values(device: torch.device, *shape: int, salt: int = 0) -> torch.Tensor:
+def exact_values(device: torch.device, *shape: int, salt: int = 0) -> torch.Tensor:
     """Float32 values in [-1, 1) that look random. Every step is exact: integers, then a division by 2^15."""
     index = torch.arange(math.prod(shape), dtype=torch.int64, device="cpu") + 1_000_003 * salt
     mixed = (index * 2_654_435_761) & 0xFFFF_FFFF
@@ -73,15 +73,15 @@ def _values(device: torch.device, *shape: int, salt: int = 0) -> torch.Tensor:
 
 def _with_gradients(output: torch.Tensor, *inputs: torch.Tensor) -> list[torch.Tensor]:
     """`output` and the gradients of `inputs` for a fixed gradient of `output`."""
-    seed = _values(output.device, *output.shape, salt=99)
+    seed = exact_values(output.device, *output.shape, salt=99)
     return [output, *torch.autograd.grad(output, inputs, seed)]
 
 
 def _convolution(channels: int, filters: int, size: int, kernel: int, stride: int = 1, groups: int = 1) -> _Kernel:
     def run(device: torch.device) -> list[torch.Tensor]:
-        images = _values(device, 2, channels, size, size).requires_grad_()
-        weight = _values(device, filters, channels // groups, kernel, kernel, salt=1).requires_grad_()
-        bias = _values(device, filters, salt=2).requires_grad_()
+        images = exact_values(device, 2, channels, size, size).requires_grad_()
+        weight = exact_values(device, filters, channels // groups, kernel, kernel, salt=1).requires_grad_()
+        bias = exact_values(device, filters, salt=2).requires_grad_()
         output = F.conv2d(images, weight, bias, stride=stride, padding=kernel // 2, groups=groups)
         return _with_gradients(output, images, weight, bias)
 
@@ -90,27 +90,27 @@ def _convolution(channels: int, filters: int, size: int, kernel: int, stride: in
 
 def _gemm(rows: int, inner: int, columns: int) -> _Kernel:
     def run(device: torch.device) -> list[torch.Tensor]:
-        left = _values(device, rows, inner).requires_grad_()
-        weight = _values(device, columns, inner, salt=1).requires_grad_()
-        bias = _values(device, columns, salt=2).requires_grad_()
+        left = exact_values(device, rows, inner).requires_grad_()
+        weight = exact_values(device, columns, inner, salt=1).requires_grad_()
+        bias = exact_values(device, columns, salt=2).requires_grad_()
         return _with_gradients(F.linear(left, weight, bias), left, weight, bias)
 
     return run
 
 
 def _batched_gemm(device: torch.device) -> list[torch.Tensor]:
-    left, right = _values(device, 6, 33, 20), _values(device, 6, 20, 17, salt=1)
+    left, right = exact_values(device, 6, 33, 20), exact_values(device, 6, 20, 17, salt=1)
     return [torch.bmm(left, right), torch.einsum("bij,bkj->bik", left, left)]
 
 
 def _matrix_vector(device: torch.device) -> list[torch.Tensor]:
-    matrix, vector = _values(device, 67, 301), _values(device, 301, salt=1)
+    matrix, vector = exact_values(device, 67, 301), exact_values(device, 301, salt=1)
     return [matrix @ vector, torch.dot(vector, vector)]
 
 
 def _reductions(device: torch.device) -> list[torch.Tensor]:
     # Long enough for several threads to share it, and of odd length.
-    long, table = _values(device, 100_003), _values(device, 61, 259, salt=1)
+    long, table = exact_values(device, 100_003), exact_values(device, 61, 259, salt=1)
     return [
         long.sum(),
         long.mean(),
@@ -126,28 +126,28 @@ def _reductions(device: torch.device) -> list[torch.Tensor]:
 
 
 def _softmax(device: torch.device) -> list[torch.Tensor]:
-    logits = _values(device, 37, 101).requires_grad_()
+    logits = exact_values(device, 37, 101).requires_grad_()
     target = torch.arange(37, dtype=torch.int64, device=device) % 101
     loss = F.cross_entropy(logits * 4, target, reduction="none")
     return [logits.softmax(0), logits.softmax(1), *_with_gradients(loss, logits)]
 
 
 def _layer_norm(device: torch.device) -> list[torch.Tensor]:
-    x = _values(device, 21, 133).requires_grad_()
-    weight, bias = (_values(device, 133, salt=salt).requires_grad_() for salt in (1, 2))
+    x = exact_values(device, 21, 133).requires_grad_()
+    weight, bias = (exact_values(device, 133, salt=salt).requires_grad_() for salt in (1, 2))
     return _with_gradients(F.layer_norm(x, (133,), weight, bias), x, weight, bias)
 
 
 def _batch_norm(device: torch.device) -> list[torch.Tensor]:
-    x = _values(device, 5, 12, 9, 9).requires_grad_()
-    weight, bias = (_values(device, 12, salt=salt).requires_grad_() for salt in (1, 2))
-    mean, variance = _values(device, 12, salt=3), _values(device, 12, salt=4).abs()
+    x = exact_values(device, 5, 12, 9, 9).requires_grad_()
+    weight, bias = (exact_values(device, 12, salt=salt).requires_grad_() for salt in (1, 2))
+    mean, variance = exact_values(device, 12, salt=3), exact_values(device, 12, salt=4).abs()
     output = F.batch_norm(x, mean, variance, weight, bias, training=True)
     return [*_with_gradients(output, x, weight, bias), mean, variance]
 
 
 def _elementary(device: torch.device) -> list[torch.Tensor]:
-    x = _values(device, 4_099) * 6
+    x = exact_values(device, 4_099) * 6
     positive = x.abs() + 0.01
     smooth = [torch.exp, torch.tanh, torch.erf, torch.sigmoid, torch.sin, torch.expm1]
     of_positive = [torch.log, torch.rsqrt, torch.sqrt, torch.log1p, torch.reciprocal]
@@ -155,31 +155,31 @@ def _elementary(device: torch.device) -> list[torch.Tensor]:
 
 
 def _activations(device: torch.device) -> list[torch.Tensor]:
-    x = (_values(device, 3, 1_027) * 4).requires_grad_()
+    x = (exact_values(device, 3, 1_027) * 4).requires_grad_()
     outputs = [F.gelu(x), F.gelu(x, approximate="tanh"), F.silu(x), F.softplus(x), F.elu(x)]
     return [tensor for output in outputs for tensor in _with_gradients(output, x)]
 
 
 def _attention(device: torch.device) -> list[torch.Tensor]:
-    query, key, value = (_values(device, 2, 2, 24, 16, salt=salt).requires_grad_() for salt in range(3))
+    query, key, value = (exact_values(device, 2, 2, 24, 16, salt=salt).requires_grad_() for salt in range(3))
     output = F.scaled_dot_product_attention(query, key, value, is_causal=True)
     return _with_gradients(output, query, key, value)
 
 
 def _scattered(device: torch.device) -> list[torch.Tensor]:
-    table = _values(device, 50, 24)
+    table = exact_values(device, 50, 24)
     index = (torch.arange(400, dtype=torch.int64, device=device) * 7) % 50
     offsets = torch.arange(0, 400, 8, dtype=torch.int64, device=device)
-    rows, weights = _values(device, 400, 24, salt=1), _values(device, 400, salt=2)
+    rows, weights = exact_values(device, 400, 24, salt=1), exact_values(device, 400, salt=2)
     bags = F.embedding_bag(index, table, offsets, mode="sum", per_sample_weights=weights)
     leaf = table.clone().requires_grad_()
     return [bags, table.index_add(0, index, rows), *_with_gradients(F.embedding(index, leaf), leaf)]
 
 
 def _recurrent(device: torch.device) -> list[torch.Tensor]:
-    x, state = _values(device, 5, 3, 10), _values(device, 1, 3, 12, salt=1)
-    weights = [_values(device, 48, 10, salt=2), _values(device, 48, 12, salt=3)]
-    biases = [_values(device, 48, salt=4), _values(device, 48, salt=5)]
+    x, state = exact_values(device, 5, 3, 10), exact_values(device, 1, 3, 12, salt=1)
+    weights = [exact_values(device, 48, 10, salt=2), exact_values(device, 48, 12, salt=3)]
+    biases = [exact_values(device, 48, salt=4), exact_values(device, 48, salt=5)]
     leaves = [tensor.requires_grad_() for tensor in (*weights, *biases)]
     output, _, _ = torch.lstm(x, (state, state), leaves, True, 1, 0.0, True, False, False)
     return _with_gradients(output, *leaves)
@@ -187,13 +187,13 @@ def _recurrent(device: torch.device) -> list[torch.Tensor]:
 
 def _numpy(device: torch.device) -> list[torch.Tensor]:
     """NumPy has instruction sets, and a BLAS, of its own; transforms of data use them."""
-    x = _values(torch.device("cpu"), 71, 97).numpy()
+    x = exact_values(torch.device("cpu"), 71, 97).numpy()
     results = [np.exp(x), np.sin(x), np.log1p(np.abs(x)), x.sum(0), x.std(1), x @ x.T]
     return [torch.from_numpy(result) for result in results]
 
 
 def _optimizer_arithmetic(device: torch.device) -> list[torch.Tensor]:
-    parameter, gradient = _values(device, 1_031), _values(device, 1_031, salt=1)
+    parameter, gradient = exact_values(device, 1_031), exact_values(device, 1_031, salt=1)
     momentum = gradient.mul(0.9).add(parameter, alpha=0.1)
     second = gradient.square().mul(0.999).addcmul(gradient, gradient, value=0.001)
     return [momentum, second, parameter.addcdiv(momentum, second.sqrt().add(1e-8), value=-0.05)]

@@ -169,7 +169,7 @@ class StepEngine:
             location = model.backward_outside()
             if location is not None:
                 raise self.turn.error(
-                    "backward() here leaves gradients that are never averaged",
+                    "backward() outside a training turn leaves gradients that are never averaged",
                     "call backward() inside the inner loop over a step of a training loader",
                     location=location,
                 )
@@ -282,7 +282,7 @@ class Step:
     def _rank(self, call: str) -> int:
         rank = self._engine.turn.logical_rank
         if rank is None:
-            raise self._engine.turn.error(f"{call}() belongs to a logical worker's turn", "call it inside the inner loop over the step")
+            raise self._engine.turn.error(f"{call}() outside a turn", "call it inside the inner loop over the step")
         return rank
 
     def _after(self) -> Combined:

@@ -207,16 +207,16 @@ class TrackedModel:
 
     def _check_turn(self) -> None:
         turn = self._turn
-        if not self._ready and not self._accumulated_late:
+        if self._accumulated_late:
+            raise turn.error(
+                "backward() under step.accumulate() came after a forward outside of it; stock DDP would average too "
+                "early or not at all",
+                "put forward and backward() of all but the last pass under 'with step.accumulate():', then do the last",
+            )
+        if not self._ready:
             raise turn.error(
                 "the turn ended with backward() under step.accumulate() only; stock DDP would leave it unsynchronised",
                 "call the last backward() of the turn outside step.accumulate()",
-            )
-        if self._accumulated_late:
-            raise turn.error(
-                "backward() under step.accumulate() followed a forward outside of it; stock DDP would average too early "
-                "or not at all",
-                "put forward and backward() of all but the last pass under 'with step.accumulate():', then do the last",
             )
         if self._synced_forwards == 0:
             raise turn.error(
@@ -297,6 +297,12 @@ def _contribution(grad: torch.Tensor | None, param: torch.Tensor) -> torch.Tenso
 
 
 def _refuse(module: torch.nn.Module) -> None:
+    if hasattr(module, "_orig_mod"):
+        raise UserError(
+            field="job.model", value=type(module).__name__,
+            problem="torch.compile fuses kernels in ways whose bits have not been compared with stock DDP",
+            remedy="give job.model the module as it was before torch.compile",
+        )  # fmt: skip
     for name, child in module.named_modules():
         if isinstance(child, torch.nn.SyncBatchNorm):
             raise UserError(
@@ -312,6 +318,7 @@ def _refuse(module: torch.nn.Module) -> None:
             )  # fmt: skip
         if isinstance(child, torch.nn.parallel.DistributedDataParallel):
             raise UserError(
-                field="job.model", value=name or "DistributedDataParallel", problem="the module is wrapped in DDP already",
+                field="job.model(module)", value=name or "DistributedDataParallel",
+                problem="the module is wrapped in DDP already",
                 remedy="give job.model the bare module; the averaging is done by the step",
             )  # fmt: skip

@@ -7,8 +7,10 @@ coordinator, so no step ever waits for a message. Ends the process when the coor
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
+import signal
 import sys
 import threading
 import traceback
@@ -30,6 +32,7 @@ from isoscale.errors import IsoscaleError
 from isoscale.protocol import messages as m
 from isoscale.runtime.execute import code_of, execute
 from isoscale.runtime.job import Job, Value, step_loss
+from isoscale.runtime.selfcheck import check_ring
 from isoscale.runtime.state import atomic_save
 from isoscale.types import Placement
 
@@ -89,8 +92,11 @@ class _Link:
 
     def _coordinator_gone(self) -> None:
         if not self._leaving:
-            print("isoscale: the coordinator is gone; this executor ends", file=sys.stderr, flush=True)
-            # Not sys.exit: the main thread may be inside a kernel or a collective.
+            with contextlib.suppress(OSError):  # the pipe for output went with it
+                print("isoscale: the coordinator is gone; this executor ends", file=sys.stderr, flush=True)
+            # Not sys.exit: the main thread may be inside a kernel or a collective. Loader processes go along.
+            if os.getpgrp() == os.getpid():
+                os.killpg(0, signal.SIGKILL)
             os._exit(_LOST)
 
 
@@ -156,6 +162,8 @@ def _prepare(link: _Link, executor: int, train: Callable[[Job], Any]) -> Job | N
     assert isinstance(welcome, m.Welcome), f"expected Welcome, got {welcome}"
     spec = welcome.spec
     determinism.apply(spec.determinism, spec.threads, spec.profile)
+    if spec.order == "ddp":
+        check_ring(spec.workers)
     kernels = kernel_digests()
     link.send(
         m.Hello(
@@ -180,6 +188,10 @@ def _prepare(link: _Link, executor: int, train: Callable[[Job], Any]) -> Job | N
         from isoscale.runtime.trace import trace_job
 
         trace_job(job, begin.index)
+    elif spec.anatomy:
+        from isoscale.runtime.anatomy import dissect_job
+
+        dissect_job(job)
     return job
 
 

@@ -328,7 +328,8 @@ class Job:
             raise AuditError(
                 tensor=f"variable {name!r}", executors=(), problem="changes from step to step but is not kept, "
                 "so an executor that joins later would not have it",
-                remedy=f"keep it: {name} = job.keep({name!r}, {name})",
+                remedy=f"keep it: {name} = job.keep({name!r}, {name})" if hasattr(variables[name], "state_dict")
+                else f"put it into job.state[{name!r}] and use it from there",
             )  # fmt: skip
 
 

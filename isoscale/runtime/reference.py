@@ -344,7 +344,8 @@ class _Step:
 
     def log(self, **values: Any) -> None:
         for name, value in values.items():
-            self._logged.setdefault(name, []).append(float(value.detach() if isinstance(value, torch.Tensor) else value))
+            number = float(value.detach() if isinstance(value, torch.Tensor) else value)
+            self._logged.setdefault(name, []).append(number)
 
     def sum(self, **values: Any) -> None:
         for name, value in values.items():

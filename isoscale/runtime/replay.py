@@ -23,7 +23,17 @@ from isoscale.kinds import executor_environment, profile_named, profile_of
 from isoscale.protocol.events import read_events
 from isoscale.types import JobSpec
 
-__all__ = ["Compared", "Request", "RunLog", "Verdict", "check_request", "compare_loss", "read_log", "start_replay"]
+__all__ = [
+    "Compared",
+    "Request",
+    "RunLog",
+    "Verdict",
+    "check_request",
+    "compare_loss",
+    "read_log",
+    "replayed_spec",
+    "start_replay",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

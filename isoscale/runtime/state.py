@@ -80,8 +80,8 @@ class JobState:
         for model in self.models.values():
             yield from model.module.parameters()
             yield from model.module.buffers()
-        for thing in self.kept.values():
-            for _, leaf in flat_state(thing.state_dict()):
+        for state in [*(thing.state_dict() for thing in self.kept.values()), self.values]:
+            for _, leaf in flat_state(state):
                 if isinstance(leaf, torch.Tensor):
                     yield leaf
 

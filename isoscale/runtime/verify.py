@@ -27,7 +27,15 @@ from isoscale.types import JobSpec
 if TYPE_CHECKING:
     from isoscale.runtime.compare import Report
 
-__all__ = ["Exit", "ReferenceObserver", "ReferenceResult", "blame", "report_on", "run_reference_ranks"]
+__all__ = [
+    "Exit",
+    "ReferenceObserver",
+    "ReferenceResult",
+    "blame",
+    "reference_spec",
+    "report_on",
+    "run_reference_ranks",
+]
 
 _POLL_S = 0.2
 #: ranks that one failure takes down with it report within this time

@@ -104,10 +104,10 @@ class Pool:
         outcome.parts = self._run("reference", case, (1,) * workers, spec)
         return outcome
 
-    def elastic(self, case: str, *, shares: tuple[int, ...], **spec: Any) -> Outcome:
+    def elastic(self, case: str, *, shares: tuple[int, ...], timeout_s: float | None = None, **spec: Any) -> Outcome:
         """The job on one executor per share."""
         outcome = Outcome(f"{sum(shares)} logical workers placed {shares}")
-        outcome.parts = self._run("elastic", case, shares, spec)
+        outcome.parts = self._run("elastic", case, shares, spec, timeout_s)
         return outcome
 
     def grow(self, count: int) -> None:
@@ -119,7 +119,9 @@ class Pool:
             worker.kill()
         shutil.rmtree(self._directory, ignore_errors=True)
 
-    def _run(self, how: str, case: str, shares: tuple[int, ...], spec: dict[str, Any]) -> list[Part]:
+    def _run(
+        self, how: str, case: str, shares: tuple[int, ...], spec: dict[str, Any], timeout_s: float | None = None
+    ) -> list[Part]:
         self.grow(len(shares))
         self._workers = [w if w.alive else w.replacement() for w in self._workers]
         self._runs += 1
@@ -130,13 +132,14 @@ class Pool:
         for index, worker in enumerate(members):
             worker.send(command | {"index": index})
         try:
-            return self._gather(members, f"{case}, {how} {shares}")
+            return self._gather(members, f"{case}, {how} {shares}", timeout_s or self.timeout_s)
         finally:
             shutil.rmtree(directory, ignore_errors=True)
 
-    def _gather(self, members: list[_Worker], label: str) -> list[Part]:
+    def _gather(self, members: list[_Worker], label: str, timeout_s: float) -> list[Part]:
         replies: dict[int, Any] = {}
-        deadline = time.monotonic() + self.timeout_s
+        label += f" (limit {timeout_s:.0f} s)"
+        deadline = time.monotonic() + timeout_s
         failed = False
         while len(replies) < len(members):
             waiting = {w.connection: i for i, w in enumerate(members) if i not in replies}
@@ -156,7 +159,7 @@ class Pool:
             members[i].kill()
         if failed:
             return _parts(replies, label)  # the error that made them wait says more than their waiting
-        raise PoolError(f"{label}: no answer within {self.timeout_s:.0f} s from {silent}\n" + "\n".join(stories))
+        raise PoolError(f"{label}: no answer from {silent}\n" + "\n".join(stories))
 
 
 class _Worker:
@@ -208,10 +211,10 @@ class _Worker:
 
 
 def _parts(replies: dict[int, Any], label: str) -> list[Part]:
-    """In process order; the first error is raised, a rule of ours before a peer's lost connection."""
+    """In process order. The first error is raised, but no peer's lost connection if another one says more."""
     errors = [replies[i] for i in sorted(replies) if isinstance(replies[i], BaseException)]
     if errors:
-        error = min(errors, key=lambda e: not type(e).__module__.startswith("isoscale"))
+        error = min(errors, key=lambda e: "gloo" in str(e))
         error.add_note(label)
         raise error
     return [replies[i] for i in sorted(replies)]

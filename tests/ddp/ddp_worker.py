@@ -35,6 +35,8 @@ from isoscale.runtime.job import Job
 from isoscale.runtime.reference import ReferenceJob
 from isoscale.types import JobSpec, Placement
 
+Train = Callable[[Any], None]
+
 
 class Records:
     """A sink that remembers."""
@@ -58,7 +60,7 @@ class Records:
         return ""
 
 
-def run_reference(train: Callable[[Any], None], spec: JobSpec, directory: Path, shares: tuple[int, ...], rank: int) -> Part:
+def run_reference(train: Train, spec: JobSpec, directory: Path, shares: tuple[int, ...], rank: int) -> Part:
     store = dist.FileStore(str(directory / "store"), len(shares))
     dist.init_process_group("gloo", store=store, rank=rank, world_size=len(shares))
     job = ReferenceJob(spec, directory, rank)
@@ -71,7 +73,7 @@ def run_reference(train: Callable[[Any], None], spec: JobSpec, directory: Path, 
     return Part(job.step, state(job.result(), job._models, job._kept), logged, own)
 
 
-def run_elastic(train: Callable[[Any], None], spec: JobSpec, directory: Path, shares: tuple[int, ...], index: int) -> Part:
+def run_elastic(train: Train, spec: JobSpec, directory: Path, shares: tuple[int, ...], index: int) -> Part:
     placement, sink = Placement(shares=shares), Records()
     exchange: Any = LocalExchange(spec.workers) if len(shares) == 1 else connect(directory / "e", placement, index)
     try:
@@ -91,7 +93,8 @@ def run_elastic(train: Callable[[Any], None], spec: JobSpec, directory: Path, sh
         if job._engine.contexts.started:
             kept = job._engine.contexts._streams[rank]
             own[rank] |= stream_digests(kept.python, kept.numpy, kept.torch)
-    return Part(job.step, state(job._state.final(job.step), models, job._state.kept), sink.logged_values, own, sink.audits)
+    final = state(job._state.final(job.step), models, job._state.kept)
+    return Part(job.step, final, sink.logged_values, own, sink.audits)
 
 
 def state(final: dict[str, Any], models: dict[str, Any], kept: dict[str, Any]) -> dict[str, str]:

@@ -6,8 +6,9 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from ddp_cases.toolkit import Points, case, evaluate, fit, mlp, sgd
 from torch import nn
+
+from ddp_cases.toolkit import Points, case, evaluate, fit, mlp, sgd
 
 
 @case((2,), (1, 1))

@@ -6,8 +6,9 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from ddp_cases.toolkit import Images, Points, case, evaluate, fit, sgd
 from torch import nn
+
+from ddp_cases.toolkit import Images, Points, case, evaluate, fit, sgd
 
 
 def normalised() -> nn.Sequential:

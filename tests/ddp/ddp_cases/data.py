@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+
 from ddp_cases.toolkit import Points, case, evaluate, fit, mlp, sgd
 
 
@@ -121,7 +122,7 @@ def every_worker_has_things_of_its_own(job: Any) -> None:
 
 @case((4,), (1, 3), (1, 1, 1, 1))
 def noise_outside_turns(job: Any) -> None:
-    """Code after the inner loop draws from the job-wide stream, which goes on from set-up and never meets a worker's."""
+    """Code after the inner loop draws from the job-wide stream, which goes on from set-up and meets no worker's."""
     model = job.model(mlp())
     job.state["drawn"] = [random.random(), float(np.random.rand()), torch.rand(()).item()]
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from ddp_cases.toolkit import Points, case, fit, mlp, sgd
 from torch import nn
+
+from ddp_cases.toolkit import Points, case, fit, mlp, sgd
 
 
 def accumulating_fit(job: Any, model: Any) -> None:
@@ -108,7 +109,8 @@ def clipping_by_value(job: Any) -> None:
 @case((4,), (2, 2))
 def adam_that_loops(job: Any) -> None:
     model = job.model(mlp())
-    fit(job, model, job.keep("optimizer", torch.optim.Adam(model.parameters(), foreach=False, amsgrad=True)), Points(30))
+    optimizer = job.keep("optimizer", torch.optim.Adam(model.parameters(), foreach=False, amsgrad=True))
+    fit(job, model, optimizer, Points(30))
 
 
 def deep() -> nn.Sequential:

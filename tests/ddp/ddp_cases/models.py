@@ -6,8 +6,9 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from ddp_cases.toolkit import Points, Tokens, case, fit, mlp, sgd
 from torch import nn
+
+from ddp_cases.toolkit import Points, Tokens, case, fit, mlp, sgd
 
 
 class Tied(nn.Module):

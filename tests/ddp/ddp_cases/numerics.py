@@ -6,8 +6,9 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from ddp_cases.toolkit import Images, Points, case, fit, mlp, sgd
 from torch import nn
+
+from ddp_cases.toolkit import Images, Points, case, fit, mlp, sgd
 
 
 @case((4,), (1, 3), (1, 1, 1, 1))
@@ -208,7 +209,7 @@ def infinities_and_nans(job: Any) -> None:
     optimizer = sgd(job, model, lr=0.01)
     for _ in job.epochs(2):
         for step in job.loader(Points(40), batch_size=3, shuffle=True):
-            for x, y in step:
+            for x, _ in step:
                 weight = torch.ones(3)
                 if job.step > 2 and x[0, 0] > 0:
                     weight[0] = float("inf") if x[0, 1] > 0 else float("-nan")

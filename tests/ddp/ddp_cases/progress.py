@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+
 from ddp_cases.toolkit import Points, case, evaluate, fit, mlp, sgd
 
 
