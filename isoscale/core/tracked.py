@@ -63,6 +63,11 @@ class TrackedModel:
         #: one row per local logical rank of this step: which parameters it used
         self.used: dict[int, list[bool]] = {}
         self._ready: list[int] = []
+        self._synced_forwards = 0
+        #: a backward under step.accumulate() came after a forward outside of it
+        self._accumulated_late = False
+        #: line of a backward outside training turns
+        self._stray_backward: str | None = None
         self._overlap: Callable[[int], None] | None = None
         self._holders: list[torch.Tensor | None] = []
         self._base: list[torch.Tensor | None] = []
@@ -250,7 +255,7 @@ class TrackedModel:
         self._ready.clear()
         self._accumulated = False
         self._accumulated_late = False
-        self._stray_backward: str | None = None
+        self._stray_backward = None
         self._synced_forwards = 0
         self._accumulated_forwards = 0
         self._watching = False

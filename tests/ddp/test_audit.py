@@ -224,10 +224,10 @@ def test_temporaries_are_not_state() -> None:
 def test_audits_come_every_hundred_steps_by_default() -> None:
     def train(job: Job) -> None:
         model = job.model(torch.nn.Linear(12, 3))
-        for _ in steps(job, model, size=820):
+        for _ in steps(job, model, size=404):
             pass
 
-    assert run_alone(train) == [100, 200]
+    assert run_alone(train) == [100]
 
 
 @pytest.mark.processes

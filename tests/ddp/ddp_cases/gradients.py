@@ -120,7 +120,7 @@ def deep() -> nn.Sequential:
     return nn.Sequential(*layers, nn.Linear(20, 3))
 
 
-@case((4,), (1, 3), (2, 2), (1, 1, 1, 1))
+@case((4,), (1, 3), (1, 1, 1, 1))
 @case((5,), (2, 3), order="tree")
 def many_small_buckets(job: Any) -> None:
     model = job.model(deep(), bucket_cap_mb=0.001)

@@ -103,7 +103,7 @@ class Branches(nn.Module):
         return out + self.rare(hidden) if x[0, 0] > 1.2 else out
 
 
-@case((4,), (1, 3), (2, 2), (1, 1, 1, 1))
+@case((4,), (1, 3), (1, 1, 1, 1))
 @case((3,), (1, 1, 1), order="tree")
 def parameters_unused_by_some_and_by_all(job: Any) -> None:
     model = job.model(Branches(), find_unused_parameters=True)

@@ -1,0 +1,35 @@
+"""The help texts of the command line, and their place in docs/cli.md. `python tests/docs/help_texts.py` rewrites them."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+CLI_PAGE = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
+_SPOT = re.compile(r"(<!-- help: (.*?) -->\n```text\n)(.*?)(```\n)", re.DOTALL)
+
+
+def help_text(command: str) -> str:
+    """What `COMMAND --help` prints, 100 columns wide, without colour and trailing blanks."""
+    program, *words = command.split()
+    environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
+    done = subprocess.run(
+        [Path(sys.executable).parent / program, *words, "--help"],
+        env=environment, capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    return "\n".join(line.rstrip() for line in done.stdout.strip("\n").splitlines()).strip("\n") + "\n"
+
+
+def with_help_texts(page: str) -> str:
+    return _SPOT.sub(lambda spot: f"{spot[1]}{help_text(spot[2])}{spot[4]}", page)
+
+
+def shown_help_texts(page: str) -> dict[str, str]:
+    return {command: text for _, command, text, _ in _SPOT.findall(page)}
+
+
+if __name__ == "__main__":
+    CLI_PAGE.write_text(with_help_texts(CLI_PAGE.read_text(encoding="utf-8")), encoding="utf-8")
