@@ -1,4 +1,4 @@
-"""What both tutorial scripts train: a small network, and points in the plane whose class is a ring around the origin."""
+"""What both tutorial scripts train: a small network, and points whose class is a ring around the origin."""
 
 from __future__ import annotations
 

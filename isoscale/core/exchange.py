@@ -7,7 +7,7 @@ every other implementation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Protocol
@@ -15,8 +15,7 @@ from typing import Protocol
 import torch
 
 from isoscale.core.determinism import flushes_denormals
-from isoscale.core.gradients import Addends, RingBucket, TreeBucket, multiply
-from isoscale.core.reduce import Subtree
+from isoscale.core.gradients import FlatBucket, RingBucket, TreeSums
 from isoscale.types import Placement
 
 __all__ = ["Exchange", "LocalExchange", "denormals_kept"]
@@ -37,11 +36,11 @@ class Exchange(Protocol):
     def all_reduce(self, flat: torch.Tensor) -> Callable[[], None]:
         """Called only where `native`: start the sum in place, return what waits for it."""
 
-    def ring(self, bucket: RingBucket, addends: Addends) -> list[torch.Tensor]:
-        """The sum over all logical workers in ring order, one tensor per parameter of the bucket."""
+    def ring(self, bucket: RingBucket, addends: Mapping[int, FlatBucket], memory: FlatBucket) -> FlatBucket:
+        """The sum over all logical workers in ring order, in `memory` or in an addend's."""
 
-    def tree(self, bucket: TreeBucket, sums: dict[Subtree, list[torch.Tensor]], scale: float) -> list[torch.Tensor]:
-        """The scaled sum over all logical workers in tree order, one tensor per parameter of the bucket."""
+    def tree(self, sums: TreeSums, memory: FlatBucket | None, scale: float) -> FlatBucket:
+        """The scaled sum over all logical workers in tree order, in `memory` (None in one process) or in a sum's."""
 
     def sum_int64(self, payload: torch.Tensor) -> None:
         """Sum over executors in place; order does not matter to integers."""
@@ -69,13 +68,12 @@ class LocalExchange:
     def all_reduce(self, flat: torch.Tensor) -> Callable[[], None]:
         raise AssertionError("one process has nothing to reduce")
 
-    def ring(self, bucket: RingBucket, addends: Addends) -> list[torch.Tensor]:
+    def ring(self, bucket: RingBucket, addends: Mapping[int, FlatBucket], memory: FlatBucket) -> FlatBucket:
         return bucket.sum_in_place(addends)
 
-    def tree(self, bucket: TreeBucket, sums: dict[Subtree, list[torch.Tensor]], scale: float) -> list[torch.Tensor]:
-        total = sums[bucket.root]
-        if scale != 1.0:
-            multiply(total, scale)
+    def tree(self, sums: TreeSums, memory: FlatBucket | None, scale: float) -> FlatBucket:
+        total = sums.sums[sums.root]
+        total.flat.mul_(scale)
         return total
 
     def sum_int64(self, payload: torch.Tensor) -> None:

@@ -16,7 +16,6 @@ import torch
 from isoscale.core.buckets import BucketCaps
 from isoscale.core.buffers import BufferSet
 from isoscale.core.exchange import Exchange
-from isoscale.core.gradients import as_param_layout
 from isoscale.core.rules import Turn, user_location
 from isoscale.core.sync import GradientSync
 from isoscale.errors import UserError
@@ -60,7 +59,7 @@ class TrackedModel:
         self._trainable = [p.requires_grad for p in self._all_params]
         #: parameter indices in the order in which logical worker 0's gradients became ready, once known
         self.ready_order: list[int] | None = None
-        #: one row per local logical rank of this step: which parameters it used
+        #: local logical ranks that took part in this step, with the parameters each used (if those are asked for)
         self.used: dict[int, list[bool]] = {}
         self._ready: list[int] = []
         self._synced_forwards = 0
@@ -103,6 +102,7 @@ class TrackedModel:
     def open_turn(self, logical_rank: int, *, overlap: bool) -> None:
         self.buffers.open_turn(logical_rank)
         self._reset_turn()
+        self._holders = []  # the turn before this one's gradients are not needed any more
         for param, base in zip(self.params, self._base, strict=True):
             # The last step's gradients, where the user did not clear them, are part of every turn's start.
             param.grad = None if base is None else base.clone(memory_format=torch.preserve_format)
@@ -120,8 +120,8 @@ class TrackedModel:
         self._check_turn()
         if logical_rank == 0 and self.ready_order is None:
             self.ready_order = list(self._ready)
-        ready = set(self._ready)
-        self.used[logical_rank] = [i in ready for i in range(len(self.params))]
+        ready = set(self._ready) if self.find_unused else ()
+        self.used[logical_rank] = [i in ready for i in range(len(self.params))] if self.find_unused else []
         grads = [p.grad for p in self.params]
         self._holders = grads
         if not overlapped:
@@ -131,22 +131,20 @@ class TrackedModel:
 
     def finish(self, used_by_any: list[bool] | None) -> None:
         """Put the averages into `.grad`. `used_by_any` is None where every parameter must have been used."""
-        results, owned = self.sync.finish()
+        results = self.sync.finish()
         targets, values = [], []
         for i, param in enumerate(self.params):
             base, holder = self._base[i], self._holders[i]
             if used_by_any is not None and not used_by_any[i]:
                 param.grad = base
                 continue
-            if owned and base is None and (holder is None or holder.stride() == results[i].stride()):
-                param.grad = results[i]
-                continue
             target = base if base is not None else holder
             if target is None:
                 target = torch.empty_like(results[i], memory_format=torch.preserve_format)
             param.grad = target
-            targets.append(target)
-            values.append(results[i])
+            if target is not results[i]:
+                targets.append(target)
+                values.append(results[i])
         if targets:
             torch._foreach_copy_(targets, values)
         self._base, self._holders = [], []
@@ -298,7 +296,7 @@ def _contribution(grad: torch.Tensor | None, param: torch.Tensor) -> torch.Tenso
     if grad is None:
         # Stock DDP adds zeros for a worker that did not use the parameter.
         return torch.zeros_like(param, memory_format=torch.preserve_format)
-    return as_param_layout(grad, param)
+    return grad
 
 
 def _refuse(module: torch.nn.Module) -> None:

@@ -12,7 +12,7 @@ The sockets have no authentication: they bind to the given host, loopback unless
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -21,8 +21,8 @@ from typing import Any
 import torch
 import torch.distributed
 
-from isoscale.core.gradients import Addends, RingBucket, TreeBucket
-from isoscale.core.reduce import Chunk, Subtree, combine_subtrees, local_subtrees
+from isoscale.core.gradients import FlatBucket, RingBucket, TreeSums
+from isoscale.core.reduce import Chunk, combine_subtrees, local_subtrees
 from isoscale.types import Placement
 
 __all__ = ["GlooExchange", "connect"]
@@ -65,27 +65,27 @@ class GlooExchange:
         work = self._group.allreduce([flat])
         return lambda: _wait(work)
 
-    def ring(self, bucket: RingBucket, addends: Addends) -> list[torch.Tensor]:
-        executors, me = self.placement.num_executors, self.index
+    def ring(self, bucket: RingBucket, addends: Mapping[int, FlatBucket], memory: FlatBucket) -> FlatBucket:
+        executors, me, total = self.placement.num_executors, self.index, memory.flat
         groups: list[list[Chunk]] = [[] for _ in range(executors)]
         for chunk in bucket.chunks:
             groups[self.placement.executor_of(bucket.starts_at(chunk))].append(chunk)
-        links = _RingLinks(self._group, bucket.memory.flat, me, executors, self._next_tag(2 * len(bucket.chunks)))
+        links = _RingLinks(self._group, total, me, executors, self._next_tag(2 * len(bucket.chunks)))
         passing = [chunk for hop in range(1, executors) for chunk in groups[(me + hop) % executors]]
         for chunk in passing:
             links.expect(chunk, 0)
         for chunk in groups[me]:
-            bucket.start(chunk, addends)
+            bucket.start(chunk, addends, total)
             links.send(chunk, 0)
         for chunk in passing:
             links.receive(chunk, 0)
-            bucket.pass_through(chunk, addends)
+            bucket.pass_through(chunk, addends, total)
             links.send(chunk, 0)
         for chunk in groups[me]:
             links.expect(chunk, 0)
         for chunk in groups[me]:
             links.receive(chunk, 0)
-            bucket.come_home(chunk, addends)
+            bucket.come_home(chunk, addends, total)
             links.send(chunk, 1)
         for chunk in passing:
             links.expect(chunk, 1)
@@ -94,14 +94,15 @@ class GlooExchange:
             if chunk not in groups[(me - 1) % executors]:
                 links.send(chunk, 1)
         links.flush()
-        return [bucket.memory.views[i] for i in bucket.memory.bucket.params]
+        return memory
 
-    def tree(self, bucket: TreeBucket, sums: dict[Subtree, list[torch.Tensor]], scale: float) -> list[torch.Tensor]:
-        executors, me, flat = self.placement.num_executors, self.index, bucket.memory.flat
-        mine = bucket.flat_sums(sums)
+    def tree(self, sums: TreeSums, memory: FlatBucket | None, scale: float) -> FlatBucket:
+        assert memory is not None
+        executors, me, flat = self.placement.num_executors, self.index, memory.flat
         bounds = [flat.numel() * e // executors for e in range(executors + 1)]
         slices = [slice(bounds[e], bounds[e + 1]) for e in range(executors)]
         others = [e for e in range(executors) if e != me]
+        mine = {node: total.flat for node, total in sums.sums.items()}
         tag = self._next_tag(self.placement.num_logical_workers + 1)
         arriving = {node: torch.empty_like(flat[slices[me]]) for e in others for node in self._nodes[e]}
         receives = [self._group.recv([arriving[node]], e, tag + node.start) for e in others for node in self._nodes[e]]
@@ -109,14 +110,13 @@ class GlooExchange:
         for work in receives:
             _wait(work)
         parts = {node: value[slices[me]] for node, value in mine.items()} | arriving
-        total = combine_subtrees(parts, bucket.root)
-        torch.mul(total, scale, out=flat[slices[me]])
+        torch.mul(combine_subtrees(parts, sums.root), scale, out=flat[slices[me]])
         last = tag + self.placement.num_logical_workers
         works = [self._group.recv([flat[slices[e]]], e, last) for e in others]
         works += [self._group.send([flat[slices[me]]], e, last) for e in others]
         for work in [*sends, *works]:
             _wait(work)
-        return [bucket.memory.views[i] for i in bucket.memory.bucket.params]
+        return memory
 
     def sum_int64(self, payload: torch.Tensor) -> None:
         _wait(self._group.allreduce([payload]))

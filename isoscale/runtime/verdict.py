@@ -204,7 +204,7 @@ def _verdict(
     same_class = len({anatomy.fingerprint for anatomy in seen.values()}) == 1
     equal_common = _agree(spec.kinds, common)
     since = ""
-    if not equal and len(seen) == len(spec.kinds):
+    if not equal and len(elastic) == len(spec.kinds) and all(run.digest for run in elastic.values()):
         since = "set-up" if len({anatomy.setup for anatomy in seen.values()}) > 1 else "training"
     return Verdict(
         mix_at_elastic=equal and same_class, mix_at_heterogeneous=equal_common, equal_at_elastic=equal,

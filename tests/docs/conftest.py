@@ -1,8 +1,8 @@
 """Runs every command that the documentation shows, once per session.
 
-Each page is a session of its own in an empty directory that holds copies of examples/ and isoscale/recipes/, with
-the environment's programs on the path. Commands of a page run one after another, as a reader would run them; two pages run
-at a time. Then its Python blocks run there, all in one process.
+Each page is a session of its own in an empty directory that holds a copy of examples/, with the environment's
+programs on the path. Commands of a page run one after another, as a reader would run them; two
+pages run at a time. Then its Python blocks run there, all in one process.
 """
 
 from __future__ import annotations
@@ -54,7 +54,6 @@ def _run_page(found: list[Block], directory: Path) -> PageRun:
     if not runs_something:
         return run
     shutil.copytree(ROOT / "examples", directory / "examples")
-    shutil.copytree(ROOT / "isoscale" / "recipes", directory / "isoscale" / "recipes")
     for block in found:
         if block.directive == "file":
             (directory / block.value).write_text(block.text + "\n")

@@ -1,4 +1,4 @@
-"""The help texts of the command line, and their place in docs/cli.md. `python tests/docs/help_texts.py` rewrites them."""
+"""The help texts of the command line and their places in docs/cli.md. Run it to rewrite them."""
 
 from __future__ import annotations
 

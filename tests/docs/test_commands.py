@@ -79,5 +79,3 @@ def _bare(line: str) -> str:
     line = re.sub(r"\b[0-9a-f]{16,64}\b", "HEX", line)
     line = re.sub(r"\d+(\.\d+)?(e-?\d+)?", "N", line)
     return re.sub(r"\s+", " ", line).strip()
-
-
