@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
 import torch
 
 from isoscale.core.buckets import Bucket
-from isoscale.core.gradients import Addends, FlatBucket, RingBucket, TreeBucket
+from isoscale.core.gradients import FlatBucket, RingBucket, TreeSums
 from isoscale.core.reduce import Subtree, combine_subtrees
 from isoscale.types import Placement
 
@@ -31,43 +31,45 @@ def one_bucket(params: Sequence[torch.Tensor]) -> Bucket:
     return Bucket(tuple(range(len(sizes))), tuple(sum(sizes[:i]) for i in range(len(sizes))), sum(sizes))
 
 
-def addends_of(grads: dict[int, list[torch.Tensor]], ranks: range, scale: float = 1.0) -> Addends:
-    """Copies, for scaling and summing work in place. Odd ranks come scaled, as an overlapped turn's do."""
-    addends = Addends(scale)
-    for rank in ranks:
-        scaled = rank % 2 == 1
-        addends.grads[rank] = [
-            g * scale if scaled else g.clone(memory_format=torch.preserve_format) for g in grads[rank]
-        ]
-        if scaled:
-            addends.scaled.add(rank)
-    return addends
+def addends_of(
+    grads: dict[int, list[torch.Tensor]], ranks: range, scale: float = 1.0, params: Sequence[torch.Tensor] | None = None
+) -> dict[int, FlatBucket]:
+    """Each rank's scaled contribution; odd ranks come parameter by parameter, as an overlapped turn's do."""
+    layout = params or grads[ranks[0]]
+    slots = {rank: FlatBucket(one_bucket(layout), layout) for rank in ranks}
+    for rank, slot in slots.items():
+        if rank % 2:
+            for view, grad in zip(slot.views, grads[rank], strict=True):
+                torch.mul(grad, scale, out=view)
+        else:
+            slot.set_scaled(grads[rank], scale)
+    return slots
+
+
+def ring_of(params: Sequence[torch.Tensor], ranks: range, num_logical_workers: int) -> RingBucket:
+    return RingBucket(one_bucket(params), params[0].element_size(), ranks, num_logical_workers)
 
 
 def walk_ring(placement: Placement, grads: dict[int, list[torch.Tensor]], scale: float = 1.0) -> list[torch.Tensor]:
-    """The bucket's memory on every executor after all chunks walked the ring and were passed to all."""
+    """The sum on every executor after all chunks walked the ring and were passed to all."""
     params, n = grads[0], placement.num_logical_workers
     executors = range(placement.num_executors)
-    rings = [RingBucket(FlatBucket(one_bucket(params), params), placement.ranks_of(e), n) for e in executors]
+    rings = [ring_of(params, placement.ranks_of(e), n) for e in executors]
     mine = [addends_of(grads, placement.ranks_of(e), scale) for e in executors]
+    totals = [FlatBucket(one_bucket(params), params).flat for _ in executors]
     for chunk in rings[0].chunks:
+        here = slice(chunk.start, chunk.stop)
         home = at = placement.executor_of(rings[0].starts_at(chunk))
-        rings[home].start(chunk, mine[home])
+        rings[home].start(chunk, mine[home], totals[home])
         for hop in range(1, placement.num_executors):
             source, at = at, (home - hop) % placement.num_executors
-            _send(rings[source], rings[at], chunk.start, chunk.stop)
-            rings[at].pass_through(chunk, mine[at])
-        if at != home:
-            _send(rings[at], rings[home], chunk.start, chunk.stop)
-        rings[home].come_home(chunk, mine[home])
+            totals[at][here] = totals[source][here]
+            rings[at].pass_through(chunk, mine[at], totals[at])
+        totals[home][here] = totals[at][here]
+        rings[home].come_home(chunk, mine[home], totals[home])
         for e in executors:
-            if e != home:
-                _send(rings[home], rings[e], chunk.start, chunk.stop)
-    return [ring.memory.flat for ring in rings]
-
-
-def _send(source: RingBucket, target: RingBucket, start: int, stop: int) -> None:
-    target.memory.flat[start:stop] = source.memory.flat[start:stop]
+            totals[e][here] = totals[home][here]
+    return totals
 
 
 class Meeting:
@@ -132,26 +134,27 @@ class SimulatedExchange:
     def all_reduce(self, flat: torch.Tensor) -> Callable[[], None]:
         raise AssertionError("not native")
 
-    def ring(self, bucket: RingBucket, addends: Addends) -> list[torch.Tensor]:
+    def ring(self, bucket: RingBucket, addends: Mapping[int, FlatBucket], memory: FlatBucket) -> FlatBucket:
         executors = self.placement.num_executors
-        flat = bucket.memory.flat
         for chunk in bucket.chunks:
             home = self.placement.executor_of(bucket.starts_at(chunk))
-            here = flat[chunk.start : chunk.stop]
+            here = memory.flat[chunk.start : chunk.stop]
             for hop in range(executors + 1):
                 at = (home - hop) % executors
                 if at == self.index:
                     walk = bucket.start if hop == 0 else bucket.come_home if hop == executors else bucket.pass_through
-                    walk(chunk, addends)
+                    walk(chunk, addends, memory.flat)
                 here.copy_(self._meeting.everybody(self.index, here.clone())[at])
-        return [bucket.memory.views[i] for i in bucket.memory.bucket.params]
+        return memory
 
-    def tree(self, bucket: TreeBucket, sums: dict[Subtree, list[torch.Tensor]], scale: float) -> list[torch.Tensor]:
+    def tree(self, sums: TreeSums, memory: FlatBucket | None, scale: float) -> FlatBucket:
+        assert memory is not None
         nodes: dict[Subtree, torch.Tensor] = {}
-        for theirs in self._meeting.everybody(self.index, bucket.flat_sums(sums)):
+        mine = {node: total.flat.clone() for node, total in sums.sums.items()}
+        for theirs in self._meeting.everybody(self.index, mine):
             nodes |= {node: value.clone() for node, value in theirs.items()}
-        torch.mul(combine_subtrees(nodes, bucket.root), scale, out=bucket.memory.flat)
-        return [bucket.memory.views[i] for i in bucket.memory.bucket.params]
+        torch.mul(combine_subtrees(nodes, sums.root), scale, out=memory.flat)
+        return memory
 
     def sum_int64(self, payload: torch.Tensor) -> None:
         every = self._meeting.everybody(self.index, payload.clone())

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from isoscale.core.exchange import LocalExchange, denormals_kept
-from isoscale.core.gradients import FlatBucket, RingBucket, TreeBucket
-from isoscale.core.reduce import Subtree, ring_sum
-from tests.unit.simulated import addends_of, one_bucket, same_bits
+from isoscale.core.gradients import FlatBucket, TreeSums
+from isoscale.core.reduce import ring_sum
+from tests.unit.simulated import addends_of, one_bucket, ring_of, same_bits
 
 
 def test_all_workers_live_in_one_place() -> None:
@@ -18,17 +18,19 @@ def test_all_workers_live_in_one_place() -> None:
 def test_ring_is_the_ordered_sum() -> None:
     torch.manual_seed(0)
     grads = {rank: [torch.randn(7), torch.randn(3, 5)] for rank in range(3)}
-    ring = RingBucket(FlatBucket(one_bucket(grads[0]), grads[0]), range(3), 3)
-    total = torch.cat([part.reshape(-1) for part in LocalExchange(3).ring(ring, addends_of(grads, range(3)))])
-    assert same_bits(total, ring_sum([torch.cat([g.reshape(-1) for g in grads[rank]]) for rank in range(3)]))
+    slots = addends_of(grads, range(3))
+    total = LocalExchange(3).ring(ring_of(grads[0], range(3), 3), slots, slots[0])
+    assert same_bits(total.flat, ring_sum([torch.cat([g.reshape(-1) for g in grads[rank]]) for rank in range(3)]))
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.5])
 def test_tree_scales_the_root(scale: float) -> None:
     params = [torch.empty(2)]
-    bucket = TreeBucket(FlatBucket(one_bucket(params), params), [Subtree(0, 2)], 2)
-    (total,) = LocalExchange(2).tree(bucket, {Subtree(0, 2): [torch.tensor([2.0, 3.0])]}, scale)
-    assert total.tolist() == [2.0 * scale, 3.0 * scale]
+    sums = TreeSums(lambda: FlatBucket(one_bucket(params), params), range(2), 2)
+    for rank in range(2):
+        sums.put(rank, [torch.tensor([1.0, 1.5])])
+    total = LocalExchange(2).tree(sums, None, scale)
+    assert total.flat.tolist() == [2.0 * scale, 3.0 * scale]
 
 
 def test_one_process_has_nobody_to_talk_to() -> None:

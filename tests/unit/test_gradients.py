@@ -3,63 +3,17 @@ from __future__ import annotations
 import pytest
 import torch
 
-from isoscale.core.gradients import (
-    FlatBucket,
-    RingBucket,
-    TreeBucket,
-    TreeSums,
-    as_param_layout,
-    flatten,
-    has_dense_layout,
-    multiply,
-)
+from isoscale.core.gradients import FlatBucket, TreeSums
 from isoscale.core.reduce import Subtree
-from tests.unit.simulated import addends_of, one_bucket, same_bits
+from tests.unit.simulated import addends_of, one_bucket, ring_of, same_bits
 
 
 def channels_last() -> torch.Tensor:
     return torch.randn(2, 3, 4, 5).contiguous(memory_format=torch.channels_last)
 
 
-@pytest.mark.parametrize(
-    ("tensor", "dense"),
-    [
-        (torch.empty(3, 4), True),
-        (torch.empty(3, 4).t(), True),
-        (channels_last(), True),
-        (torch.empty(3, 4)[:, :2], False),
-        (torch.empty(3, 1).expand(3, 4), False),
-        (torch.empty(()), True),
-    ],
-)
-def test_dense_layouts(tensor: torch.Tensor, dense: bool) -> None:
-    assert has_dense_layout(tensor) is dense
-
-
-def test_a_gradient_that_fits_is_not_copied() -> None:
-    param = channels_last()
-    grad = torch.randn_like(param)
-    assert as_param_layout(grad, param) is grad
-
-
-@pytest.mark.parametrize("param", [channels_last(), torch.empty(2, 3, 4, 5), torch.empty(2, 3, 5, 4).transpose(2, 3)])
-def test_other_strides_are_copied_into_the_parameters(param: torch.Tensor) -> None:
-    grad = torch.randn(3, 2, 4, 5).transpose(0, 1)
-    placed = as_param_layout(grad, param)
-    assert placed.stride() == param.stride()
-    assert torch.equal(placed, grad)
-
-
-def test_a_parameter_with_gaps_gets_the_contiguous_layout() -> None:
-    param = torch.empty(4, 6)[:, :3]
-    assert as_param_layout(torch.randn(4, 6)[:, :3], param).is_contiguous()
-
-
-def test_flatten_shares_memory_in_memory_order() -> None:
-    tensor = channels_last()
-    flat = flatten(tensor)
-    assert flat.data_ptr() == tensor.data_ptr()
-    assert torch.equal(flat, tensor.permute(0, 2, 3, 1).reshape(-1))
+def memory_order(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.as_strided((tensor.numel(),), (1,))
 
 
 def test_views_lie_in_the_bucket_with_the_parameters_strides() -> None:
@@ -72,28 +26,57 @@ def test_views_lie_in_the_bucket_with_the_parameters_strides() -> None:
     assert memory.flat.tolist() == [0.0] * 5 + [1.0] * 120 + [2.0] * 6 + [3.0]
 
 
+def test_a_parameter_with_gaps_gets_the_contiguous_layout() -> None:
+    params = [torch.empty(4, 6)[:, :3]]
+    assert FlatBucket(one_bucket(params), params).views[0].is_contiguous()
+
+
+def test_a_gradient_with_other_strides_is_placed_by_element() -> None:
+    params = [channels_last()]
+    memory = FlatBucket(one_bucket(params), params)
+    grad = torch.randn(3, 2, 4, 5).transpose(0, 1)
+    for fill in (memory.set, lambda grads: memory.set_scaled(grads, 1.0)):
+        memory.flat.zero_()
+        fill([grad])
+        assert torch.equal(memory.views[0], grad)
+        assert torch.equal(memory.flat, grad.permute(0, 2, 3, 1).reshape(-1))
+
+
 def test_a_bucket_keeps_its_dtype() -> None:
     params = [torch.empty(3, dtype=torch.bfloat16)]
     assert FlatBucket(one_bucket(params), params).flat.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("n", [3, 5])
+@pytest.mark.parametrize("numel", [500, 20_000])
+def test_the_factor_is_not_rounded_to_the_tensors_dtype(dtype: torch.dtype, n: int, numel: int) -> None:
+    """DDP's `mul_out` keeps 1/N in float32 for half types; `torch._foreach_mul_` does not."""
+    values = (torch.randn(numel) * 100).to(dtype)
+    memory = FlatBucket(one_bucket([values]), [values])
+    memory.set_scaled([values], 1 / n)
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    assert same_bits(memory.flat, (values.to(wide) * torch.tensor(1 / n, dtype=wide)).to(dtype))
 
 
 @pytest.mark.parametrize("alone", [True, False])
 def test_a_chunk_that_cuts_a_channels_last_parameter_follows_memory_order(alone: bool) -> None:
     params = [torch.empty(3), channels_last()]
     grads = {rank: [torch.randn(3), channels_last()] for rank in range(2)}
-    ring = RingBucket(FlatBucket(one_bucket(params), params), range(2), 2)
+    ring = ring_of(params, range(2), 2)
     assert [(c.start, c.stop) for c in ring.chunks] == [(0, 62), (62, 123)]
-    addends = addends_of(grads, range(2))
+    slots = addends_of(grads, range(2), params=params)
     if alone:
-        results = ring.sum_in_place(addends)
+        total = ring.sum_in_place(slots)
     else:
+        total = FlatBucket(one_bucket(params), params)
         for chunk in ring.chunks:
-            ring.start(chunk, addends)
-            ring.come_home(chunk, addends)
-        results = list(ring.memory.views.values())
-    for i, result in enumerate(results):
+            ring.start(chunk, slots, total.flat)
+            ring.come_home(chunk, slots, total.flat)
+    for i, result in enumerate(total.views):
         assert result.stride() == params[i].stride()
-        assert same_bits(flatten(result), flatten(grads[0][i]) + flatten(grads[1][i]))
+        expected = memory_order(grads[0][i]) + memory_order(grads[1][i])
+        assert same_bits(total.flat[0 if i == 0 else 3 :][: result.numel()], expected)
 
 
 def test_a_walk_over_three_executors_step_by_step() -> None:
@@ -102,59 +85,41 @@ def test_a_walk_over_three_executors_step_by_step() -> None:
     blocks = (range(1), range(1, 3), range(3, 4))
     grads = {rank: [torch.full((8,), 10.0**rank)] for rank in range(4)}
     mine = [addends_of(grads, ranks) for ranks in blocks]
-    rings = [RingBucket(FlatBucket(one_bucket(params), params), ranks, 4) for ranks in blocks]
+    totals = [torch.zeros(8) for _ in blocks]
+    rings = [ring_of(params, ranks, 4) for ranks in blocks]
     chunk = rings[1].chunks[2]
     assert rings[1].starts_at(chunk) == 1
     here = slice(chunk.start, chunk.stop)
-    rings[1].start(chunk, mine[1])
-    assert rings[1].memory.flat[here].tolist() == [10.0, 10.0]
-    rings[0].memory.flat[here] = rings[1].memory.flat[here]
-    rings[0].pass_through(chunk, mine[0])
-    assert rings[0].memory.flat[here].tolist() == [11.0, 11.0]
-    rings[2].memory.flat[here] = rings[0].memory.flat[here]
-    rings[2].pass_through(chunk, mine[2])
-    rings[1].memory.flat[here] = rings[2].memory.flat[here]
-    rings[1].come_home(chunk, mine[1])
-    assert rings[1].memory.flat[here].tolist() == [1111.0, 1111.0]
+    rings[1].start(chunk, mine[1], totals[1])
+    assert totals[1][here].tolist() == [10.0, 10.0]
+    totals[0][here] = totals[1][here]
+    rings[0].pass_through(chunk, mine[0], totals[0])
+    assert totals[0][here].tolist() == [11.0, 11.0]
+    totals[2][here] = totals[0][here]
+    rings[2].pass_through(chunk, mine[2], totals[2])
+    totals[1][here] = totals[2][here]
+    rings[1].come_home(chunk, mine[1], totals[1])
+    assert totals[1][here].tolist() == [1111.0, 1111.0]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("n", [3, 5])
-def test_the_factor_is_not_rounded_to_the_tensors_dtype(dtype: torch.dtype, n: int) -> None:
-    """DDP's `mul_out` keeps 1/N in float32 for half types; `torch._foreach_mul_` does not."""
-    values = (torch.randn(500) * 100).to(dtype)
-    tensors = [values.clone()]
-    multiply(tensors, 1 / n)
-    assert same_bits(tensors[0], (values.float() * torch.tensor(1 / n)).to(dtype))
+def test_tree_sums_add_in_the_left_slot_and_use_memory_again() -> None:
+    params = [torch.empty(2)]
+    made: list[FlatBucket] = []
 
+    def make() -> FlatBucket:
+        made.append(FlatBucket(one_bucket(params), params))
+        return made[-1]
 
-def test_addends_are_scaled_once() -> None:
-    addends = addends_of({0: [torch.full((4,), 2.0)], 1: [torch.full((4,), 2.0)]}, range(2), 0.5)
-    assert [part.tolist() for part in addends.part([0, 1], 0, 0, 2)] == [[1.0, 1.0], [1.0, 1.0]]
-    assert [part.tolist() for part in addends.part([1, 0], 0, 2, 4)] == [[1.0, 1.0], [1.0, 1.0]]
-    assert addends.grads[0][0].tolist() == [1.0] * 4
-    addends.clear()
-    assert (addends.grads, addends.scaled) == ({}, set())
-
-
-def test_tree_sums_take_tensors_over_and_add_in_place() -> None:
-    sums = TreeSums(range(2), 2)
-    first, second = [torch.ones(2)], [torch.ones(2)]
-    sums.put(0, first)
-    assert sums.sums == {Subtree(0, 1): first}
-    sums.put(1, second)
-    assert list(sums.sums) == [Subtree(0, 2)]
-    assert sums.sums[Subtree(0, 2)][0] is first[0]
-    assert first[0].tolist() == [2.0, 2.0]
-    sums.reset()
-    assert sums.sums == {}
-
-
-def test_flat_sums_are_copies_in_memory_order() -> None:
-    params = [torch.empty(2), channels_last()]
-    part = [torch.randn(2), channels_last()]
-    bucket = TreeBucket(FlatBucket(one_bucket(params), params), [Subtree(0, 1)], 2)
-    flat = bucket.flat_sums({Subtree(0, 1): part})[Subtree(0, 1)]
-    assert torch.equal(flat, torch.cat([part[0], flatten(part[1])]))
-    part[0].zero_()
-    assert flat[:2].abs().sum() > 0
+    sums = TreeSums(make, range(4), 4)
+    for step in range(3):
+        sums.reset()
+        grads = [[torch.full((2,), float(rank + step))] for rank in range(4)]
+        sums.put(0, grads[0])
+        sums.put(1, grads[1])
+        assert list(sums.sums) == [Subtree(0, 2)]
+        sums.put(2, grads[2])
+        assert sorted(sums.sums) == [Subtree(0, 2), Subtree(2, 3)]
+        sums.put(3, grads[3])
+        assert sums.sums[Subtree(0, 4)].flat.tolist() == [6.0 + 4 * step] * 2
+        assert grads[0][0].tolist() == [float(step)] * 2, "gradients are only read"
+    assert len(made) == 2

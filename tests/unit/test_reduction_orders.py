@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isoscale.core.exchange import LocalExchange
-from isoscale.core.gradients import FlatBucket, RingBucket, TreeBucket, TreeSums
+from isoscale.core.gradients import FlatBucket, TreeSums
 from isoscale.core.reduce import Subtree, combine_subtrees, local_subtrees, ring_chunks, ring_sum, tree_sum
 from isoscale.types import Placement
-from tests.unit.simulated import addends_of, bits, one_bucket, same_bits, walk_ring
+from tests.unit.simulated import addends_of, bits, one_bucket, ring_of, same_bits, walk_ring
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 SPECIAL = (0.0, -0.0, math.inf, -math.inf, math.nan, 1.0, -1.0)
@@ -93,21 +93,19 @@ def flats(grads: dict[int, list[torch.Tensor]]) -> list[torch.Tensor]:
 
 
 def local_ring(grads: dict[int, list[torch.Tensor]], scale: float) -> torch.Tensor:
-    n = len(grads)
-    ring = RingBucket(FlatBucket(one_bucket(grads[0]), grads[0]), range(n), n)
-    return torch.cat(LocalExchange(n).ring(ring, addends_of(grads, range(n), scale)))
+    n, slots = len(grads), addends_of(grads, range(len(grads)), scale)
+    return LocalExchange(n).ring(ring_of(grads[0], range(n), n), slots, slots[0]).flat
 
 
 def tree_over(placement: Placement, grads: dict[int, list[torch.Tensor]]) -> torch.Tensor:
     """Every executor sums its subtrees as turns finish; the nodes of all are combined once."""
     n, nodes = placement.num_logical_workers, {}
     for executor in range(placement.num_executors):
-        sums = TreeSums(placement.ranks_of(executor), n)
+        sums = TreeSums(lambda: FlatBucket(one_bucket(grads[0]), grads[0]), placement.ranks_of(executor), n)
         for rank in placement.ranks_of(executor):
-            sums.put(rank, [g.clone() for g in grads[rank]])
+            sums.put(rank, grads[rank])
         assert sorted(sums.sums) == sums.nodes == local_subtrees(placement.ranks_of(executor), n)
-        bucket = TreeBucket(FlatBucket(one_bucket(grads[0]), grads[0]), sums.nodes, n)
-        nodes |= bucket.flat_sums(sums.sums)
+        nodes |= {node: total.flat for node, total in sums.sums.items()}
     return combine_subtrees(nodes, Subtree(0, n))
 
 
@@ -186,26 +184,6 @@ def test_chunks_cover_the_bucket_once(placement: Placement, numel: int, itemsize
 
 
 @FEW
-@given(sizes=sizes_of_parameters(), n=st.integers(1, 9))
-def test_pieces_cover_every_element_once(sizes: list[int], n: int) -> None:
-    params = [torch.empty(size) for size in sizes]
-    bucket = one_bucket(params)
-    memory = FlatBucket(bucket, params)
-    covered = torch.zeros(bucket.numel, dtype=torch.int64)
-    for chunk in ring_chunks(bucket.numel, 4, n):
-        expected = covered.clone()
-        expected[chunk.start : chunk.stop] += 1
-        pieces = memory.pieces(chunk)
-        for i in pieces.small:
-            covered[bucket.offsets[i] : bucket.offsets[i] + sizes[i]] += 1
-        for i, first, last, offset in pieces.slices:
-            assert offset == bucket.offsets[i]
-            covered[offset + first : offset + last] += 1
-        assert torch.equal(covered, expected)
-    assert covered.unique().tolist() == [1]
-
-
-@FEW
 @given(placement=placements())
 def test_local_subtrees_are_the_fewest_that_cover(placement: Placement) -> None:
     n = placement.num_logical_workers
@@ -234,11 +212,12 @@ def test_every_node_of_the_tree_is_aligned(n: int) -> None:
 @pytest.mark.parametrize("n", range(1, 34))
 def test_live_lists_while_ranks_arrive(n: int) -> None:
     """With all workers in one place at most log2(k) + 1 after k turns; an unaligned block has two such flanks."""
+    params = [torch.empty(1)]
     for first in range(n):
         for last in range(first + 1, n + 1):
-            sums = TreeSums(range(first, last), n)
+            sums = TreeSums(lambda: FlatBucket(one_bucket(params), params), range(first, last), n)
             for count, rank in enumerate(range(first, last), 1):
                 sums.put(rank, [torch.ones(1)])
                 limit = math.floor(math.log2(count)) + 1
                 assert len(sums.sums) <= (limit if first == 0 else 2 * limit)
-            assert sum(int(total) for (total,) in sums.sums.values()) == last - first
+            assert sum(int(total.flat) for total in sums.sums.values()) == last - first
