@@ -92,7 +92,7 @@ def _turn_overhead(load: Workload) -> float:
     engine.contexts.start()
     spent: list[float] = []
     for _ in range(200):
-        engine.begin(True)
+        engine.begin(True, "")
         total = 0.0
         for rank in range(16):
             start = time.perf_counter()
@@ -105,7 +105,7 @@ def _turn_overhead(load: Workload) -> float:
         spent.append(total / 16)
         from isoscale.core.totals import Tally
 
-        engine.finish(Tally(), position="", digest="", stop=False)
+        engine.finish(Tally(), digest="", stop=False)
     return percentile(spent, 10)
 
 

@@ -270,14 +270,15 @@ def why(row: dict[str, Any]) -> str:
         reasons.append(f"measured under other load: the control strays by {row['half_width']}, so take nothing from it")
     if speed < needed:
         reasons.append(
-            f"the target needs the common profile (SSE) at {needed:.2f} of cpu-avx2's speed, and it reaches {speed:.2f}; "
-            f"its matrix products run at {gemm['sse'] / gemm['avx2']:.2f} of AVX2's "
+            f"the target needs the common profile (SSE) at {needed:.2f} of cpu-avx2's speed, and it reaches "
+            f"{speed:.2f}; its matrix products run at {gemm['sse'] / gemm['avx2']:.2f} of AVX2's "
             f"({gemm['sse']} and {gemm['avx2']} GFLOP/s)"
         )
     if row["ratio"] < 0.98 * free:
         reasons.append(
-            f"the pair takes {ms['pair']} ms a step where half of cpu-sse's {ms['slow']} ms would do: exchange, waiting and "
-            f"cores that share bring {free:.2f} down to {row['ratio']:.2f} ({row['ratio_at_once']:.2f} of both at once)"
+            f"the pair takes {ms['pair']} ms a step where half of cpu-sse's {ms['slow']} ms would do: exchange, "
+            f"waiting and cores that share bring {free:.2f} down to {row['ratio']:.2f} "
+            f"({row['ratio_at_once']:.2f} of both at once)"
         )
     if row["ratio"] >= row["target"]:
         reasons.append(f"the ratio itself meets it, but not by the control's half-width of {row['half_width']}")

@@ -45,6 +45,9 @@ class Exchange(Protocol):
     def sum_int64(self, payload: torch.Tensor) -> None:
         """Sum over executors in place; order does not matter to integers."""
 
+    def start_sum_int64(self, payload: torch.Tensor) -> Callable[[], None]:
+        """The same without waiting; returns what waits. `payload` must be left alone until then."""
+
     def broadcast(self, tensors: Sequence[torch.Tensor], source: int) -> None:
         """Overwrite `tensors` with those of the executor at position `source`."""
 
@@ -78,6 +81,9 @@ class LocalExchange:
 
     def sum_int64(self, payload: torch.Tensor) -> None:
         pass
+
+    def start_sum_int64(self, payload: torch.Tensor) -> Callable[[], None]:
+        return lambda: None
 
     def broadcast(self, tensors: Sequence[torch.Tensor], source: int) -> None:
         pass

@@ -1,9 +1,9 @@
 """The seal: one small all-reduce that ends a step on all executors at once.
 
-It carries control (stop requests), a hash of each executor's position, optional audit digests and
-the step's values, as one vector of int64 in which every executor fills its own places and leaves the
-rest zero. Floats travel as their bits, so nothing is rounded. An executor that has left the seal
-knows that every other holds the step whole.
+It carries control (stop requests), optional audit digests and the step's values, as one vector of int64
+in which every executor fills its own places and leaves the rest zero. Floats travel as their bits, so
+nothing is rounded. An executor that has left the seal knows that every other holds the step whole. That
+all stand at the same position is made sure of before (`core.position`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import torch
 
 from isoscale.core.exchange import Exchange
 from isoscale.core.totals import Combined, Tally, ValueSpec, combine
-from isoscale.errors import PositionError
 
 __all__ = ["Seal", "Sealed", "short_hash"]
 
@@ -39,32 +38,27 @@ class Seal:
         #: the values every executor knows of, in the order of their places in the vector
         self._specs: list[ValueSpec] = []
 
-    def close(self, tally: Tally, *, position: str, digest: str, stop: bool) -> Sealed:
-        """Called with every reduced bucket and buffer in hand. Raises if executors stand at different positions."""
+    def close(self, tally: Tally, *, digest: str, stop: bool) -> Sealed:
+        """Called with every reduced bucket and buffer in hand, by executors that stand at the same position."""
         values = tally.values()
         while True:
-            vector = self._pack(values, position, digest, stop)
+            vector = self._pack(values, digest, stop)
             self._exchange.sum_int64(vector)
             if not vector[_UNKNOWN]:
                 break
             self._learn(values)
-        executors = self._exchange.placement.num_executors
-        hashes = vector[_HEADER : _HEADER + executors].tolist()
-        if len(set(hashes)) > 1:
-            self._raise_position(position, hashes)
-        digests = vector[_HEADER + executors : _HEADER + 2 * executors].tolist()
+        digests = vector[_HEADER : _HEADER + self._exchange.placement.num_executors].tolist()
         differing = tuple(e for e, d in enumerate(digests) if d != digests[0])
         return Sealed(combine(self._unpack(vector, values)), bool(vector[_STOP]), differing)
 
     def _pack(
-        self, values: Mapping[ValueSpec, Mapping[int, torch.Tensor]], position: str, digest: str, stop: bool
+        self, values: Mapping[ValueSpec, Mapping[int, torch.Tensor]], digest: str, stop: bool
     ) -> torch.Tensor:
         executors, index = self._exchange.placement.num_executors, self._exchange.index
         vector = torch.zeros(self._length(), dtype=torch.int64)
         vector[_STOP] = int(stop)
         vector[_UNKNOWN] = int(any(spec not in self._specs for spec in values))
-        vector[_HEADER + index] = short_hash(position)
-        vector[_HEADER + executors + index] = short_hash(digest) if digest else 0
+        vector[_HEADER + index] = short_hash(digest) if digest else 0
         if executors == 1:
             return vector  # nobody else reads the values
         n = self._exchange.placement.num_logical_workers
@@ -95,7 +89,7 @@ class Seal:
         return out
 
     def _places(self) -> list[tuple[ValueSpec, int]]:
-        at = _HEADER + 2 * self._exchange.placement.num_executors
+        at = _HEADER + self._exchange.placement.num_executors
         n, places = self._exchange.placement.num_logical_workers, []
         for spec in self._specs:
             places.append((spec, at))
@@ -105,9 +99,9 @@ class Seal:
     def _length(self) -> int:
         executors, n = self._exchange.placement.num_executors, self._exchange.placement.num_logical_workers
         if executors == 1:
-            return _HEADER + 2
+            return _HEADER + 1
         sizes = (n + (s.numel if s.kind == "int" else n * s.numel) for s in self._specs)
-        return _HEADER + 2 * executors + sum(sizes)
+        return _HEADER + executors + sum(sizes)
 
     def _learn(self, values: Mapping[ValueSpec, object]) -> None:
         """Somebody reports a value the others do not know of: agree on the union, in sorted order."""
@@ -116,13 +110,6 @@ class Seal:
         for other in self._exchange.gather_text(text):
             known |= {ValueSpec(name, kind, tuple(shape)) for name, kind, shape in json.loads(other)}
         self._specs = sorted(known)
-
-    def _raise_position(self, position: str, hashes: list[int]) -> None:
-        other = next(e for e, h in enumerate(hashes) if h != hashes[0])
-        texts = self._exchange.gather_text(position)
-        raise PositionError(
-            executor=0, position=texts[0], other_executor=other, other_position=texts[other]
-        )
 
 
 def short_hash(text: str) -> int:

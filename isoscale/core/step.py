@@ -15,6 +15,7 @@ import torch
 
 from isoscale.core.context import ContextSwitch
 from isoscale.core.exchange import Exchange
+from isoscale.core.position import PositionGate
 from isoscale.core.rules import Turn, user_location
 from isoscale.core.seal import Seal, Sealed
 from isoscale.core.totals import Combined, Tally, Total
@@ -40,6 +41,7 @@ class StepEngine:
         self.turn = turn
         self.models: list[TrackedModel] = []
         self.seal = Seal(exchange)
+        self.gate = PositionGate(exchange)
         #: line at which an inner loop was left early; raised at the next occasion
         self.broken_at: str | None = None
         #: watch the models' attributes in the next step (costs a walk over all modules)
@@ -50,9 +52,10 @@ class StepEngine:
     def ranks(self) -> range:
         return self.exchange.placement.ranks_of(self.exchange.index)
 
-    def begin(self, training: bool) -> None:
+    def begin(self, training: bool, position: str) -> None:
         self.check_not_broken()
         self.turn.training = training
+        self.gate.announce(position)
         if not training:
             return
         for model in self.models:
@@ -65,7 +68,7 @@ class StepEngine:
         for model in self.models:
             if self.turn.training:
                 # With several models a bucket may only leave once it is known that all workers use its model.
-                model.open_turn(logical_rank, overlap=last and len(self.models) == 1)
+                model.open_turn(logical_rank, launch_if=self.gate.agrees if last and len(self.models) == 1 else None)
             else:
                 model.buffers.open_turn(logical_rank)
 
@@ -81,9 +84,10 @@ class StepEngine:
         self.turn.accumulating = False
         self.turn.logical_rank = None
 
-    def finish(self, tally: Tally, *, position: str, digest: str, stop: bool) -> Sealed:
+    def finish(self, tally: Tally, *, digest: str, stop: bool) -> Sealed:
         """Exchange what the turns left, then seal. The caller's streams are the job-wide ones from here on."""
         self.contexts.leave()
+        self.gate.check()
         if self.turn.training:
             self._finish_gradients()
         for model in self.models:
@@ -91,7 +95,7 @@ class StepEngine:
                 model.buffers.end_step(self._share_buffers(model))
             else:
                 model.buffers.end_step({})
-        return self.seal.close(tally, position=position, digest=digest, stop=stop)
+        return self.seal.close(tally, digest=digest, stop=stop)
 
     def _finish_gradients(self) -> None:
         for model in self._models_of_step():
@@ -194,8 +198,10 @@ class Step:
         commit: Callable[[Tally], Sealed],
         *,
         training: bool,
+        position: str,
     ) -> None:
         self._engine = engine
+        self._position = position
         self._fetch = fetch
         self._commit = commit
         self._training = training
@@ -243,7 +249,7 @@ class Step:
 
     def _turns(self) -> Iterator[Any]:
         engine = self._engine
-        engine.begin(self._training)
+        engine.begin(self._training, self._position)
         watches = []
         if engine.watch_attributes and self._training:
             watches = [AttributeWatch(model.module) for model in engine.models]

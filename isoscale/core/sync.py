@@ -58,11 +58,15 @@ class GradientSync:
         for bucket in self._buckets:
             bucket.take(logical_rank, [grads[i] for i in bucket.members])
 
-    def arm(self, logical_rank: int) -> bool:
-        """Before the last local turn: exchange buckets from `ready` on. False if the order of things forbids it."""
+    def arm(self, logical_rank: int, launch_if: Callable[[], bool]) -> bool:
+        """Before the last local turn: exchange buckets from `ready` on. False if the order of things forbids it.
+
+        `launch_if` is asked before the first bucket leaves; if it says no, none does, and the caller must not finish.
+        """
         self._armed = self._exchange.overlaps and not self._find_unused
         if self._armed:
             self._last_rank = logical_rank
+            self._launch_if = launch_if
             self._missing = [len(bucket.members) for bucket in self._buckets]
             self._next = 0
         return self._armed
@@ -74,7 +78,7 @@ class GradientSync:
         assert grad is not None
         self._buckets[b].stage(self._last_rank, place, grad)
         self._missing[b] -= 1
-        while self._next < len(self._buckets) and self._missing[self._next] == 0:
+        while self._next < len(self._buckets) and self._missing[self._next] == 0 and self._launch_if():
             self._waits.append(self._buckets[self._next].launch(self._last_rank))
             self._next += 1
 

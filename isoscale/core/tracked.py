@@ -99,14 +99,15 @@ class TrackedModel:
         self.used = {}
         self.sync.begin_step()
 
-    def open_turn(self, logical_rank: int, *, overlap: bool) -> None:
+    def open_turn(self, logical_rank: int, *, launch_if: Callable[[], bool] | None) -> None:
+        """`launch_if` is given for the last local turn: buckets may leave during its backward if it says so."""
         self.buffers.open_turn(logical_rank)
         self._reset_turn()
         self._holders = []  # the turn before this one's gradients are not needed any more
         for param, base in zip(self.params, self._base, strict=True):
             # The last step's gradients, where the user did not clear them, are part of every turn's start.
             param.grad = None if base is None else base.clone(memory_format=torch.preserve_format)
-        if overlap and self.sync.arm(logical_rank):
+        if launch_if is not None and self.sync.arm(logical_rank, launch_if):
             self._overlap = self.sync.ready
 
     def close_turn(self, logical_rank: int) -> bool:

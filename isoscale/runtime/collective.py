@@ -121,6 +121,10 @@ class GlooExchange:
     def sum_int64(self, payload: torch.Tensor) -> None:
         _wait(self._group.allreduce([payload]))
 
+    def start_sum_int64(self, payload: torch.Tensor) -> Callable[[], None]:
+        work = self._group.allreduce([payload])
+        return lambda: _wait(work)
+
     def broadcast(self, tensors: Sequence[torch.Tensor], source: int) -> None:
         for tensor in tensors:
             options = dist.BroadcastOptions()

@@ -224,11 +224,18 @@ class Job:
             self._engine.watch_attributes = True
         self._check_variables(renew=due or self.step == 1)
 
-    def _commit(self, tally: Tally, where: str) -> Sealed:
+    def _position(self, where: str, *, training: bool) -> str:
+        """What must be equal on all executors when a step begins."""
+        if not training:
+            return f"evaluation {where}, epoch {self.epoch}, step {self.step}"
         rates = self._state.learning_rates()
-        position = f"{where}, epoch {self.epoch}, step {self.step + 1}, learning rates {rates}"
+        return f"{where}, epoch {self.epoch}, step {self.step + 1}, learning rates {rates}"
+
+    def _commit(self, tally: Tally) -> Sealed:
         stop = self._turn_stop or (self._sink.stop_reason() if self.is_main else "")
-        sealed = self._seal(tally, position, stop)
+        sealed = self._engine.finish(tally, digest=self._digest, stop=bool(stop))
+        if sealed.differing:
+            self._raise_audit(sealed.differing)
         if self._digest and self.is_main:
             self._sink.audited(step=self.step, digest=self._audited)
         self.step += 1
@@ -246,9 +253,8 @@ class Job:
             self._probe.reduced(self.step)
         return sealed
 
-    def _commit_evaluation(self, tally: Tally, where: str) -> Sealed:
-        position = f"evaluation {where}, epoch {self.epoch}, step {self.step}"
-        return self._engine.finish(tally, position=position, digest="", stop=False)
+    def _commit_evaluation(self, tally: Tally) -> Sealed:
+        return self._engine.finish(tally, digest="", stop=False)
 
     # ---- called by whoever runs the job ----
 
@@ -257,7 +263,11 @@ class Job:
         self._engine.check_not_broken()
         self._engine.check_no_stray_backward()
         self._digest = self._audit_digest()
-        self._seal_only("end of training")
+        self._engine.gate.announce(f"end of training, step {self.step}")
+        self._engine.gate.check()
+        sealed = self._engine.seal.close(Tally(), digest=self._digest, stop=False)
+        if sealed.differing:
+            self._raise_audit(sealed.differing)
         if self._probe is not None:
             self._probe.ended(self.step)
         return self._state.digest()
@@ -276,17 +286,6 @@ class Job:
     def _close(self) -> None:
         for model in self._state.models.values():
             model.close()
-
-    def _seal(self, tally: Tally, position: str, stop: str) -> Sealed:
-        sealed = self._engine.finish(tally, position=position, digest=self._digest, stop=bool(stop))
-        if sealed.differing:
-            self._raise_audit(sealed.differing)
-        return sealed
-
-    def _seal_only(self, position: str) -> None:
-        sealed = self._engine.seal.close(Tally(), position=position, digest=self._digest, stop=False)
-        if sealed.differing:
-            self._raise_audit(sealed.differing)
 
     def _total_steps(self) -> int:
         limits = [limit for limit in (self._limit, self._spec.until) if limit]

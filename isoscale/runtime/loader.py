@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from isoscale.core.seal import Sealed
 from isoscale.core.step import NO_BATCH, Step
-from isoscale.core.totals import Tally, Total, add_totals
+from isoscale.core.totals import Total, add_totals
 from isoscale.data.loader import LogicalLoaders, sample_count
 
 if TYPE_CHECKING:
@@ -64,8 +63,9 @@ class Loader:
         step = Step(
             engine,
             self._fetch,
-            lambda tally: self._commit(tally, index),
+            job._commit if self._train else job._commit_evaluation,
             training=self._train,
+            position=job._position(f"{self._name} batch {index}", training=self._train),
         )
         yield step
         if not step.complete:
@@ -86,8 +86,3 @@ class Loader:
         if self._train and self._job._probe is not None:
             self._job._probe.turn_begins(logical_rank, batch)
         return batch
-
-    def _commit(self, tally: Tally, index: int) -> Sealed:
-        if self._train:
-            return self._job._commit(tally, f"{self._name} batch {index}")
-        return self._job._commit_evaluation(tally, f"{self._name} batch {index}")

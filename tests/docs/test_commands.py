@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from concurrent.futures import Future
 
@@ -24,7 +25,7 @@ def test_commands_end_and_print_as_shown(block: Block, page_runs: dict[str, Futu
     shown_commands = commands(block)
     assert shown_commands, f"{block.label}: no command in a {block.language} block"
     for number, (command, shown) in enumerate(shown_commands):
-        code, output = results[block.line, command]
+        code, output = results[block.label, command]
         is_last = number == len(shown_commands) - 1
         wanted = int(block.value) if block.directive == "exit" and is_last else 0
         assert code == wanted, f"{block.label}: {command}\n{output}"
@@ -39,14 +40,14 @@ def test_blocks_that_are_not_run_say_why() -> None:
 
 @pytest.mark.parametrize("block", [b for b in PYTHON if b.directive == "runnable"], ids=lambda block: block.label)
 def test_python_blocks_run(block: Block, page_runs: dict[str, Future[PageRun]]) -> None:
-    assert page_runs[block.page].result().python[block.line] == ""
+    assert page_runs[block.page].result().python[block.label] == ""
 
 
 @pytest.mark.parametrize("block", [b for b in PYTHON if b.directive == "raises"], ids=lambda block: block.label)
 def test_errors_are_printed_as_shown(block: Block, page_runs: dict[str, Future[PageRun]]) -> None:
     following = next(b for b in BLOCKS if b.page == block.page and b.line > block.line)
     assert following.language == "text"
-    assert page_runs[block.page].result().python[block.line] == following.text
+    assert page_runs[block.page].result().python[block.label] == following.text
 
 
 @pytest.mark.parametrize("block", [b for b in BLOCKS if b.directive == "diff"], ids=lambda block: block.label)
@@ -60,6 +61,15 @@ def test_diffs_are_those_of_the_files(block: Block) -> None:
     assert f"removes {removed} lines and adds {added}" in page
     assert f"{len(before)} lines" in page
     assert f"{len(after)} lines" in page
+
+
+def test_events_have_the_fields_of_the_examples(page_runs: dict[str, Future[PageRun]]) -> None:
+    (block,) = [block for block in BLOCKS if block.directive == "events"]
+    examples = {example["event"]: set(example) for example in map(json.loads, block.text.splitlines())}
+    written = [event for page in ("README.md", "docs/tutorial.md") for event in page_runs[page].result().events]
+    assert {event["event"] for event in written} >= {"executor_started", "executor_joined", "step", "log", "finished"}
+    for event in written:
+        assert set(event) == examples[event["event"]], event
 
 
 def _assert_shown(shown: list[str], output: str, where: str) -> None:

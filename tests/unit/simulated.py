@@ -156,6 +156,9 @@ class SimulatedExchange:
         torch.mul(combine_subtrees(nodes, sums.root), scale, out=memory.flat)
         return memory
 
+    def start_sum_int64(self, payload: torch.Tensor) -> Callable[[], None]:
+        return lambda: self.sum_int64(payload)
+
     def sum_int64(self, payload: torch.Tensor) -> None:
         every = self._meeting.everybody(self.index, payload.clone())
         payload.copy_(torch.stack(every).sum(0))

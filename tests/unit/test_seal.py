@@ -9,7 +9,6 @@ import torch
 from isoscale.core.exchange import LocalExchange
 from isoscale.core.seal import Seal, Sealed, short_hash
 from isoscale.core.totals import Tally, combine
-from isoscale.errors import PositionError
 from isoscale.types import Placement
 from tests.unit.simulated import Meeting, SimulatedExchange
 
@@ -27,7 +26,7 @@ def close(exchange: Any, **changes: Any) -> Sealed:
     tally = Tally()
     for rank in exchange.placement.ranks_of(exchange.index):
         report(tally, rank)
-    return Seal(exchange).close(tally, **{"position": "here", "digest": "", "stop": False, **changes})
+    return Seal(exchange).close(tally, **{"digest": "", "stop": False, **changes})
 
 
 def comparable(sealed: Sealed) -> tuple[Any, ...]:
@@ -59,13 +58,6 @@ def test_anybody_may_ask_to_stop() -> None:
     assert close(LocalExchange(5), stop=True).stop
 
 
-def test_different_positions_are_named() -> None:
-    results = Meeting(Placement(shares=(1, 2, 2))).run(lambda e: close(e, position=f"step {e.index // 2}"))
-    for error in results:
-        assert isinstance(error, PositionError)
-        assert (error.position, error.other_executor, error.other_position) == ("step 0", 2, "step 1")
-
-
 def test_executors_with_another_digest_are_named() -> None:
     results = Meeting(Placement(shares=(1, 2, 2))).run(lambda e: close(e, digest="odd" if e.index == 1 else "same"))
     assert [sealed.differing for sealed in results] == [(1,), (1,), (1,)]
@@ -78,7 +70,7 @@ def test_values_may_appear_and_stay_away_from_step_to_step() -> None:
             tally = Tally()
             for rank in exchange.placement.ranks_of(exchange.index):
                 tally.sum(rank, dict.fromkeys(names, 1) if rank != 1 else {})
-            sums.append(seal.close(tally, position="p", digest="", stop=False).values.sums)
+            sums.append(seal.close(tally, digest="", stop=False).values.sums)
         return sums
 
     expected = [{"a": 2}, {"a": 2, "b": 2}, {}, {"b": 2}]

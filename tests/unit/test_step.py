@@ -46,7 +46,7 @@ def make_step(engine: StepEngine, batches: Any = None, *, training: bool = True)
         return batch(rank) if batches is None else batches[rank]
 
     return Step(
-        engine, fetch, lambda tally: engine.finish(tally, position="p", digest="", stop=False), training=training
+        engine, fetch, lambda tally: engine.finish(tally, digest="", stop=False), training=training, position="p"
     )
 
 

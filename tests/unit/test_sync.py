@@ -106,7 +106,7 @@ def test_buckets_may_leave_while_the_last_turn_still_runs(order: Order) -> None:
         sync.begin_step()
         for rank in earlier:
             sync.take(rank, gradients(rank))
-        assert sync.arm(last)
+        assert sync.arm(last, lambda: True)
         submitted = []
         for i in (4, 3, 2, 1, 0):
             params[i].grad = gradients(last)[i]
@@ -127,7 +127,7 @@ def test_buckets_leave_in_order_even_if_they_fill_out_of_order() -> None:
         sync = make(exchange, "ddp", params)
         sync.rebuild([4, 3, 2, 1, 0])
         sync.begin_step()
-        sync.arm(exchange.index)
+        sync.arm(exchange.index, lambda: True)
         submitted = []
         for i in (0, 1, 2, 3, 4):
             params[i].grad = gradients(exchange.index)[i]
@@ -146,7 +146,7 @@ def test_unused_parameters_forbid_an_early_exchange() -> None:
     exchange = SimulatedExchange(meeting, 0, overlaps=True)
     sync = make(exchange, "ddp", find_unused=True)
     sync.begin_step()
-    assert not sync.arm(0)
+    assert not sync.arm(0, lambda: True)
     assert sync.layout.final
 
 

@@ -34,7 +34,7 @@ class Fixture:
 
     def open(self, rank: int = 0) -> None:
         self.turn.logical_rank = rank
-        self.model.open_turn(rank, overlap=False)
+        self.model.open_turn(rank, launch_if=None)
 
     def close(self) -> bool:
         rank, self.turn.logical_rank = self.turn.logical_rank, None
