@@ -123,7 +123,9 @@ def rank_main(rank: int, directory: str, quick: bool) -> None:
     dist.destroy_process_group()
 
 
-def compare(load: Workload, n: int, orders: tuple[str, ...], rank: int, directory: Path, quick: bool) -> list[dict[str, Any]]:
+def compare(
+    load: Workload, n: int, orders: tuple[str, ...], rank: int, directory: Path, quick: bool
+) -> list[dict[str, Any]]:
     placement = Placement.even(n, 2)
     stock = stock_side(load, n // 2)
     sides: dict[str, Step] = {"a": stock, "control": stock}
@@ -138,15 +140,27 @@ def compare(load: Workload, n: int, orders: tuple[str, ...], rank: int, director
         found = ratio_of({"a": times["a"], "control": times["control"], "b": times[order]})
         exchange_ms = exchange_times(load, jobs[order], 30)
         limit = 1 / 0.98 if n == 2 else {"ddp": 1.10, "tree": 1.03}[order]
-        rows.append({
-            "model": load.name, "mb": round(megabytes(model), 1), "workers": n, "executors": 2, "order": order, **vars(found),
-            "exchange_ms": round(exchange_ms, 2), "plain_all_reduce_ms": round(plain_ms, 2), "limit": round(limit, 4),
-            "meets": found.meets(limit),
-        })  # fmt: skip
+        rows.append(
+            {
+                "model": load.name,
+                "mb": round(megabytes(model), 1),
+                "workers": n,
+                "executors": 2,
+                "order": order,
+                **vars(found),
+                "exchange_ms": round(exchange_ms, 2),
+                "plain_all_reduce_ms": round(plain_ms, 2),
+                "limit": round(limit, 4),
+                "meets": found.meets(limit),
+            }
+        )
         if rank == 0:
-            print(f"{load.name:18} N={n} E=2 {order:4} stock {found.a_ms:7.1f} ms  ours {found.b_ms:7.1f} ms  ratio {found.ratio:.4f} "
-                  f" control {found.control:.4f} +- {found.half_width:.4f}  exchange {exchange_ms:.1f} ms, plain all-reduce "
-                  f"{plain_ms:.1f} ms", flush=True)  # fmt: skip
+            print(
+                f"{load.name:18} N={n} E=2 {order:4} stock {found.a_ms:7.1f} ms  ours {found.b_ms:7.1f} ms  "
+                f"ratio {found.ratio:.4f}  control {found.control:.4f} +- {found.half_width:.4f}  "
+                f"exchange {exchange_ms:.1f} ms, plain all-reduce {plain_ms:.1f} ms",
+                flush=True,
+            )
     return rows
 
 

@@ -120,12 +120,22 @@ def main() -> None:
         for k in (1, 4, 16) if quick else (1, 2, 4, 8, 16):
             for order in ("ddp", "tree"):
                 pairs = max(4, (100 if not quick else 40) // k)
-                found = interleave(plain_side(load, k), isoscale_side(load, k, order), blocks=2 if quick else 5, pairs=pairs)
-                row = {"model": load.name, "mb": round(megabytes(load.make()), 1), "k": k, "order": order, **vars(found)}
+                found = interleave(
+                    plain_side(load, k), isoscale_side(load, k, order), blocks=2 if quick else 5, pairs=pairs
+                )
+                row = {
+                    "model": load.name,
+                    "mb": round(megabytes(load.make()), 1),
+                    "k": k,
+                    "order": order,
+                    **vars(found),
+                }
                 row["meets 1.02"] = found.meets(1.02)
                 rows.append(row)
-                print(f"{load.name:18} k={k:2} {order:4} {found.a_ms:8.1f} -> {found.b_ms:8.1f} ms  "
-                      f"ratio {found.ratio:.4f}  control {found.control:.4f} +- {found.half_width:.4f}")  # fmt: skip
+                print(
+                    f"{load.name:18} k={k:2} {order:4} {found.a_ms:8.1f} -> {found.b_ms:8.1f} ms  "
+                    f"ratio {found.ratio:.4f}  control {found.control:.4f} +- {found.half_width:.4f}"
+                )
     if not quick:
         save("context_switch", rows, absolute=absolute)
 

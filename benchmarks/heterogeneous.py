@@ -150,9 +150,12 @@ class Members:
             arguments = [str(workload), configuration.level, profile, str(index), str(count), str(store)]
             environment = executor_environment({**os.environ, "GLOO_SOCKET_IFNAME": "lo"}, profile_named(profile), 1)
             process = subprocess.Popen(
-                [sys.executable, __file__, "--worker", *arguments], env=environment, text=True,
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            )  # fmt: skip
+                [sys.executable, __file__, "--worker", *arguments],
+                env=environment,
+                text=True,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+            )
             self._processes.append(process)
 
     def wait_ready(self) -> None:
@@ -249,13 +252,21 @@ def mixed_row(name: str, times: dict[str, list[list[float]]], gemm: dict[str, fl
     target, speed = TARGETS[name], low["a"] / low["slow"]
     meets = ratio - control.half_width >= target
     row: dict[str, Any] = {
-        "what": "mixed", "model": name, "ratio": round(ratio, 4), "target": target, "meets": meets,
-        "control": control.control, "half_width": control.half_width, "steps": control.pairs,
-        "ratio_at_once": round(ratio_at_once, 4), "common_over_avx2": round(speed, 4),
+        "what": "mixed",
+        "model": name,
+        "ratio": round(ratio, 4),
+        "target": target,
+        "meets": meets,
+        "control": control.control,
+        "half_width": control.half_width,
+        "steps": control.pairs,
+        "ratio_at_once": round(ratio_at_once, 4),
+        "common_over_avx2": round(speed, 4),
         "common_over_avx2_needed": round(target / (2 - target), 4),
         "ratio_if_exchange_were_free": round(2 * speed / (1 + speed), 4),
-        "ms": {key: round(value * 1e3, 2) for key, value in low.items()}, "gemm_gflops": gemm,
-    }  # fmt: skip
+        "ms": {key: round(value * 1e3, 2) for key, value in low.items()},
+        "gemm_gflops": gemm,
+    }
     if not meets:
         row["why"] = why(row)
     return row
@@ -289,9 +300,15 @@ def level_row(name: str, times: dict[str, list[list[float]]]) -> dict[str, Any]:
     """`elastic` over `off`; the control is `elastic` against itself."""
     found: Ratio = ratio_of({"a": times["a"], "control": times["control"], "b": times["off"]})
     return {
-        "what": "elastic over off", "model": name, "ratio": round(1 / found.ratio, 4), "control": found.control,
-        "half_width": found.half_width, "off_ms": found.b_ms, "elastic_ms": found.a_ms, "steps": found.pairs,
-    }  # fmt: skip
+        "what": "elastic over off",
+        "model": name,
+        "ratio": round(1 / found.ratio, 4),
+        "control": found.control,
+        "half_width": found.half_width,
+        "off_ms": found.b_ms,
+        "elastic_ms": found.a_ms,
+        "steps": found.pairs,
+    }
 
 
 def measured(workload: int, name: str, rounds: int) -> list[dict[str, Any]]:
@@ -302,14 +319,19 @@ def measured(workload: int, name: str, rounds: int) -> list[dict[str, Any]]:
     mixed, level = mixed_row(name, times, gemm), level_row(name, times)
     mixed["equal_bits"] = equal
     ms = mixed["ms"]
-    print(f"{name:18} pair {ms['pair']:.1f} ms  cpu-avx2 {ms['a']:.1f} ms  cpu-sse {ms['slow']:.1f} ms  "
-          f"ratio {mixed['ratio']:.4f} ({mixed['ratio_at_once']:.4f} of both at once)  target {mixed['target']} "
-          f"{'met' if mixed['meets'] else 'missed'}  control {mixed['control']:.4f} +- {mixed['half_width']:.4f}  "
-          f"bits {'equal' if equal else 'DIFFER'}")  # fmt: skip
+    print(
+        f"{name:18} pair {ms['pair']:.1f} ms  cpu-avx2 {ms['a']:.1f} ms  cpu-sse {ms['slow']:.1f} ms  "
+        f"ratio {mixed['ratio']:.4f} ({mixed['ratio_at_once']:.4f} of both at once)  target {mixed['target']} "
+        f"{'met' if mixed['meets'] else 'missed'}  control {mixed['control']:.4f} +- {mixed['half_width']:.4f}  "
+        f"bits {'equal' if equal else 'DIFFER'}"
+    )
     if "why" in mixed:
         print(f"{'':18} why: {mixed['why']}")
-    print(f"{name:18} off {level['off_ms']:.1f} ms  elastic {level['elastic_ms']:.1f} ms  ratio {level['ratio']:.4f}  "
-          f"control {level['control']:.4f} +- {level['half_width']:.4f}", flush=True)  # fmt: skip
+    print(
+        f"{name:18} off {level['off_ms']:.1f} ms  elastic {level['elastic_ms']:.1f} ms  ratio {level['ratio']:.4f}  "
+        f"control {level['control']:.4f} +- {level['half_width']:.4f}",
+        flush=True,
+    )
     return [mixed, level]
 
 

@@ -65,9 +65,13 @@ def ratio_of(times: Mapping[str, list[list[float]]]) -> Ratio:
     ] or [low["control"] / low["a"]]
     half = max(abs(low["control"] / low["a"] - 1.0), statistics.pstdev(per_block) / max(1, len(per_block)) ** 0.5)
     return Ratio(
-        round(low["b"] / low["a"], 4), round(low["control"] / low["a"], 4), round(half, 4),
-        round(low["a"] * 1e3, 3), round(low["b"] * 1e3, 3), len(flat["a"]),
-    )  # fmt: skip
+        round(low["b"] / low["a"], 4),
+        round(low["control"] / low["a"], 4),
+        round(half, 4),
+        round(low["a"] * 1e3, 3),
+        round(low["b"] * 1e3, 3),
+        len(flat["a"]),
+    )
 
 
 def percentile(values: list[float], percent: float) -> float:
@@ -82,10 +86,15 @@ def save(name: str, rows: Any, **facts: Any) -> None:
     command = "python " + " ".join([f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
     RESULTS.mkdir(exist_ok=True)
     result = {
-        "benchmark": name, "command": command, "date": time.strftime("%Y-%m-%d"), "torch": torch.__version__,
-        "python": platform.python_version(), "cpu": torch.backends.cpu.get_cpu_capability(), **facts,
+        "benchmark": name,
+        "command": command,
+        "date": time.strftime("%Y-%m-%d"),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "cpu": torch.backends.cpu.get_cpu_capability(),
+        **facts,
         "rows": [asdict(r) if hasattr(r, "__dataclass_fields__") else r for r in rows],
-    }  # fmt: skip
+    }
     path = RESULTS / f"{name}.json"
     path.write_text(json.dumps(result, indent=1) + "\n")
     print(f"written {path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}")

@@ -79,9 +79,17 @@ def main() -> None:
             peak = first if k == 1 else peak_mb(order, k)
             copies = (peak - first) / gradients
             limit = math.log2(k) + 1 if order == "tree" else float(k)
-            rows.append({"order": order, "k": k, "peak_mb": round(peak, 1), "copies": round(copies, 2), "limit": limit,
-                         "meets": copies <= limit})  # fmt: skip
-            print(f"{order:5} k={k:2}  peak {peak:7.1f} MB  {copies:5.2f} gradient copies more than k=1, limit {limit:.0f}")
+            rows.append(
+                {
+                    "order": order,
+                    "k": k,
+                    "peak_mb": round(peak, 1),
+                    "copies": round(copies, 2),
+                    "limit": limit,
+                    "meets": copies <= limit,
+                }
+            )
+            print(f"{order:5} k={k:2}  peak {peak:7.1f} MB  {copies:5.2f} gradient copies over k=1, limit {limit:.0f}")
     for k in () if quick else counts[-1:]:
         start = time.perf_counter()
         total = packed_mb(k)

@@ -52,8 +52,10 @@ def workloads() -> list[Workload]:
     text = TensorDataset(tokens, tokens.roll(-1, 1))
     return [
         Workload("convnet 6.5 MB", lambda: convnet(64), lambda m, x, y: F.cross_entropy(m(x), y), images, 16),
-        Workload("transformer 26 MB", Transformer, lambda m, x, y: F.cross_entropy(m(x).flatten(0, 1), y.flatten()), text, 4),
-    ]  # fmt: skip
+        Workload(
+            "transformer 26 MB", Transformer, lambda m, x, y: F.cross_entropy(m(x).flatten(0, 1), y.flatten()), text, 4
+        ),
+    ]
 
 
 def megabytes(module: nn.Module) -> float:

@@ -18,10 +18,13 @@ from isoscale.errors import IsoscaleError
 __all__ = ["app"]
 
 cli = typer.Typer(
-    name="isoscale", no_args_is_help=True, add_completion=False, rich_markup_mode="rich",
+    name="isoscale",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
     help="Elastic PyTorch training that gives the same bits on any number of devices.",
     pretty_exceptions_enable=False,
-)  # fmt: skip
+)
 cli.command(context_settings={"allow_interspersed_args": True})(run)
 cli.command(context_settings={"allow_interspersed_args": True})(verify)
 cli.command(context_settings={"allow_interspersed_args": True})(check)

@@ -51,9 +51,18 @@ def check(
     for kind in declared:
         check_kind(kind, field="--kinds")
     spec = o.job_spec(
-        script, script_args, workers=workers, devices=DeviceSet(((declared[0], 1),)), determinism="heterogeneous",
-        kinds=",".join(declared), order="ddp", seed=seed, threads=threads, until=steps, out=Path(),
-    )  # fmt: skip
+        script,
+        script_args,
+        workers=workers,
+        devices=DeviceSet(((declared[0], 1),)),
+        determinism="heterogeneous",
+        kinds=",".join(declared),
+        order="ddp",
+        seed=seed,
+        threads=threads,
+        until=steps,
+        out=Path(),
+    )
     if out is not None:
         _claim(out)
     # Progress is not part of the answer.

@@ -63,7 +63,9 @@ def _elastic(console: Console, spec: JobSpec, executors: int, name: str) -> RunR
 
 
 def _table(digests: dict[str, str], runs: dict[str, RunResult], equal: bool) -> Table:
-    table = Table(title="the same bits" if equal else "THE BITS DIFFER", title_style="bold green" if equal else "bold red")
+    table = Table(
+        title="the same bits" if equal else "THE BITS DIFFER", title_style="bold green" if equal else "bold red"
+    )
     for column in ("run", "steps", "accuracy", "digest of parameters, buffers and optimizer"):
         table.add_column(column)
     for name, digest in digests.items():

@@ -14,9 +14,22 @@ from isoscale.kinds import DeviceSet, check_kind, check_profile, common_profile,
 from isoscale.types import JobSpec, Level, Order
 
 __all__ = [
-    "Determinism", "Devices", "Executors", "Kinds", "OrderOption", "Out", "Script", "ScriptArgs", "Seed", "Threads",
-    "Until", "Workers", "claim_directory", "device_set", "job_spec",
-]  # fmt: skip
+    "Determinism",
+    "Devices",
+    "Executors",
+    "Kinds",
+    "OrderOption",
+    "Out",
+    "Script",
+    "ScriptArgs",
+    "Seed",
+    "Threads",
+    "Until",
+    "Workers",
+    "claim_directory",
+    "device_set",
+    "job_spec",
+]
 
 Script = Annotated[str, typer.Argument(help="Training script that ends with isoscale.run(train).", show_default=False)]
 ScriptArgs = Annotated[list[str] | None, typer.Argument(help="Arguments for the script, after --.", show_default=False)]
@@ -29,15 +42,19 @@ Determinism = Annotated[
 ]
 Kinds = Annotated[
     str | None,
-    typer.Option(help="Every kind the job may ever meet, such as cpu-avx2,cpu-sse.  [default: those in --devices]",
-                 show_default=False),
-]  # fmt: skip
+    typer.Option(
+        help="Every kind the job may ever meet, such as cpu-avx2,cpu-sse.  [default: those in --devices]",
+        show_default=False,
+    ),
+]
 OrderOption = Annotated[
     Literal["ddp", "tree"], typer.Option("--order", help="Order of gradient sums: stock DDP's, or a faster fixed tree.")
 ]
 Seed = Annotated[int, typer.Option(help="Seeds set-up; logical worker r gets seed + r.")]
 Threads = Annotated[int, typer.Option(help="Intra-op threads per executor; part of the job's identity.")]
-Out = Annotated[Path | None, typer.Option(help="Directory of the run.  [default: runs/SCRIPT-TIME]", show_default=False)]
+Out = Annotated[
+    Path | None, typer.Option(help="Directory of the run.  [default: runs/SCRIPT-TIME]", show_default=False)
+]
 Until = Annotated[int | None, typer.Option(help="Stop when this many steps are committed.", show_default=False)]
 
 _MAX_SEED = 2**32 - 1
@@ -49,17 +66,21 @@ def device_set(executors: int | None, devices: str | None, workers: int) -> Devi
         found = DeviceSet.parse(devices)
         if executors is not None and executors != found.total:
             raise UserError(
-                field="--executors", value=executors, problem=f"--devices {devices} has {found.total}",
+                field="--executors",
+                value=executors,
+                problem=f"--devices {devices} has {found.total}",
                 remedy="give one of the two",
-            )  # fmt: skip
+            )
     else:
         _at_least("--executors", executors if executors is not None else 1, 1)
         found = DeviceSet((("cpu", executors or 1),))
     if found.total > workers:
         raise UserError(
-            field="--executors", value=found.total, problem=f"more than the {workers} logical workers of the job",
+            field="--executors",
+            value=found.total,
+            problem=f"more than the {workers} logical workers of the job",
             remedy=f"give --workers {found.total} or fewer executors",
-        )  # fmt: skip
+        )
     for kind in found.kinds:
         check_kind(kind)
     return found
@@ -94,26 +115,40 @@ def job_spec(
     _at_least("--audit-every", audit_every, 0)
     if not 0 <= seed <= _MAX_SEED - workers:
         raise UserError(
-            field="--seed", value=seed, problem="seed + logical rank must fit 32 bits",
+            field="--seed",
+            value=seed,
+            problem="seed + logical rank must fit 32 bits",
             remedy=f"give 0 .. {_MAX_SEED - workers}",
-        )  # fmt: skip
+        )
     declared = parse_kinds(kinds) if kinds is not None else devices.kinds
     for kind in devices.kinds:
         if kind not in declared:
             raise UserError(
-                field="--devices", value=str(devices), problem=f"{kind} is not among --kinds {kinds}",
+                field="--devices",
+                value=str(devices),
+                problem=f"{kind} is not among --kinds {kinds}",
                 remedy=f"declare it: --kinds {','.join([*declared, kind])}",
-            )  # fmt: skip
+            )
     profile = ""
     if determinism == "heterogeneous":
         common = common_profile(declared)
         check_profile(common)
         profile = common.name
     return JobSpec(
-        workers=workers, seed=seed, threads=threads, order=order, determinism=determinism, kinds=declared,
-        profile=profile, out=str(out), until=until or 0, audit_every=audit_every, script=str(path.resolve()),
-        script_args=tuple(script_args or ()), record=record,
-    )  # fmt: skip
+        workers=workers,
+        seed=seed,
+        threads=threads,
+        order=order,
+        determinism=determinism,
+        kinds=declared,
+        profile=profile,
+        out=str(out),
+        until=until or 0,
+        audit_every=audit_every,
+        script=str(path.resolve()),
+        script_args=tuple(script_args or ()),
+        record=record,
+    )
 
 
 def claim_directory(out: Path | None, script: str, *, field: str = "--out") -> Path:
@@ -123,15 +158,20 @@ def claim_directory(out: Path | None, script: str, *, field: str = "--out") -> P
         directory.mkdir(parents=True, exist_ok=True)
         if any(directory.iterdir()):
             raise UserError(
-                field=field, value=directory, problem="the directory is not empty", remedy="give another one or remove it"
+                field=field,
+                value=directory,
+                problem="the directory is not empty",
+                remedy="give another one or remove it",
             )
         # Whoever makes this first has the directory.
         (directory / "control").mkdir()
     except FileExistsError:
         raise UserError(
-            field=field, value=directory, problem="another run has this directory, or it is a file",
+            field=field,
+            value=directory,
+            problem="another run has this directory, or it is a file",
             remedy="give another one",
-        ) from None  # fmt: skip
+        ) from None
     except OSError as error:
         raise UserError(
             field=field, value=directory, problem=f"cannot be written ({error.strerror})", remedy="give another one"

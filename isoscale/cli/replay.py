@@ -32,8 +32,9 @@ def replay(directory: Directory, step: AtStep, logical_rank: Rank = None) -> Non
     console = Console(soft_wrap=True)
     console.print(
         f"replaying {log.spec.script} with {log.spec.workers} logical workers in one process, steps 1 to {step}",
-        highlight=False, markup=False,
-    )  # fmt: skip
+        highlight=False,
+        markup=False,
+    )
     with tempfile.TemporaryDirectory(prefix="isoscale-replay-") as scratch:
         request = Request(directory=str(directory.resolve()), step=step, logical_rank=logical_rank)
         code = start_replay(Path(scratch), log, request)
@@ -44,9 +45,11 @@ def replay(directory: Directory, step: AtStep, logical_rank: Rank = None) -> Non
             raise typer.Exit(130)
         if code == 0:
             raise UserError(
-                field="SCRIPT", value=log.spec.script, problem="ended without calling isoscale.run(train)",
+                field="SCRIPT",
+                value=log.spec.script,
+                problem="ended without calling isoscale.run(train)",
                 remedy="replay with the script that was run",
-            )  # fmt: skip
+            )
         console.print(Text(f"isoscale: the replay ended with exit code {code} before it began", style="bold red"))
         raise typer.Exit(1)
     raise typer.Exit(_show(console, log, verdict, step, logical_rank))
@@ -61,8 +64,10 @@ def _show(console: Console, log: RunLog, verdict: Verdict, step: int, logical_ra
         line(f"logical worker {logical_rank} in step {step} logged  {values}")
     if verdict.digest is not None:
         same = verdict.digest.replayed == verdict.digest.logged
-        line(f"digest after step {step}: {verdict.digest.replayed}, {'as' if same else 'not as'} logged"
-             + ("" if same else f" ({verdict.digest.logged})"))  # fmt: skip
+        line(
+            f"digest after step {step}: {verdict.digest.replayed}, {'as' if same else 'not as'} logged"
+            + ("" if same else f" ({verdict.digest.logged})")
+        )
     if verdict.stopped == "interrupted":
         return 130
     if verdict.stopped not in ("", "debugger"):
@@ -82,6 +87,8 @@ def _show(console: Console, log: RunLog, verdict: Verdict, step: int, logical_ra
         line(f"differs: the replay ended after step {verdict.step}, the run went on to {log.last_step}", "bold red")
         return 1
     what = "" if verdict.digest is None else " and the digest"
-    line(f"equal: all {step} losses{what} are those of the run, bit for bit (loss of step {step}: {verdict.loss})",
-         "bold green")  # fmt: skip
+    line(
+        f"equal: all {step} losses{what} are those of the run, bit for bit (loss of step {step}: {verdict.loss})",
+        "bold green",
+    )
     return 0

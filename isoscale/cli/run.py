@@ -31,18 +31,43 @@ def run(
     threads: o.Threads = 1,
     out: o.Out = None,
     until: o.Until = None,
-    audit_every: Annotated[int, typer.Option(help="Compare executors' state every so many steps; 0: at the end.")] = 100,
+    audit_every: Annotated[
+        int, typer.Option(help="Compare executors' state every so many steps; 0: at the end.")
+    ] = 100,
 ) -> None:
     """Train SCRIPT with N logical workers on E executors: the same bits for every E."""
     console = Console(soft_wrap=True)
     found = o.device_set(executors, devices, workers)
     # Checked before a directory is made, so that a mistake leaves nothing behind.
-    o.job_spec(script, script_args, workers=workers, devices=found, determinism=determinism, kinds=kinds, order=order,
-               seed=seed, threads=threads, until=until, out=Path(), audit_every=audit_every)  # fmt: skip
+    o.job_spec(
+        script,
+        script_args,
+        workers=workers,
+        devices=found,
+        determinism=determinism,
+        kinds=kinds,
+        order=order,
+        seed=seed,
+        threads=threads,
+        until=until,
+        out=Path(),
+        audit_every=audit_every,
+    )
     directory = o.claim_directory(out, script)
-    spec = o.job_spec(script, script_args, workers=workers, devices=found, determinism=determinism, kinds=kinds,
-                      order=order, seed=seed, threads=threads, until=until, out=directory,
-                      audit_every=audit_every)  # fmt: skip
+    spec = o.job_spec(
+        script,
+        script_args,
+        workers=workers,
+        devices=found,
+        determinism=determinism,
+        kinds=kinds,
+        order=order,
+        seed=seed,
+        threads=threads,
+        until=until,
+        out=directory,
+        audit_every=audit_every,
+    )
     with Progress(console) as progress:
         result = asyncio.run(run_job(spec, found, progress))
     shown = directory if out is None else out

@@ -53,8 +53,20 @@ def verify(
     console = Console(soft_wrap=True)
     found = o.device_set(executors, devices, workers)
     # Checked before a directory is made, so that a mistake leaves nothing behind.
-    spec = o.job_spec(script, script_args, workers=workers, devices=found, determinism=determinism, kinds=kinds,
-                      order=order, seed=seed, threads=threads, until=until, out=Path("."), record=True)  # fmt: skip
+    spec = o.job_spec(
+        script,
+        script_args,
+        workers=workers,
+        devices=found,
+        determinism=determinism,
+        kinds=kinds,
+        order=order,
+        seed=seed,
+        threads=threads,
+        until=until,
+        out=Path("."),
+        record=True,
+    )
     spec = replace(spec, out=str(o.claim_directory(out, script)), trace=0 if explain else None)
     elastic, reference = asyncio.run(run_both(console, spec, found))
     if elastic.exit_code != 0:

@@ -51,9 +51,7 @@ class Seal:
         differing = tuple(e for e, d in enumerate(digests) if d != digests[0])
         return Sealed(combine(self._unpack(vector, values)), bool(vector[_STOP]), differing)
 
-    def _pack(
-        self, values: Mapping[ValueSpec, Mapping[int, torch.Tensor]], digest: str, stop: bool
-    ) -> torch.Tensor:
+    def _pack(self, values: Mapping[ValueSpec, Mapping[int, torch.Tensor]], digest: str, stop: bool) -> torch.Tensor:
         executors, index = self._exchange.placement.num_executors, self._exchange.index
         vector = torch.zeros(self._length(), dtype=torch.int64)
         vector[_STOP] = int(stop)

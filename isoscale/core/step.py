@@ -140,8 +140,11 @@ class StepEngine:
         fresh, here = buffers.fresh(), self.exchange.index == source
         expected = self._expected_buffers.get(model.name, [False] * len(buffers))
         flags = torch.tensor([i in fresh for i in range(len(buffers))], dtype=torch.uint8)
-        values = [fresh.get(i, b).clone() for i, b in enumerate(buffers.shared)] if here else \
-                 [torch.empty_like(b) for b in buffers.shared]  # fmt: skip
+        values = (
+            [fresh.get(i, b).clone() for i, b in enumerate(buffers.shared)]
+            if here
+            else [torch.empty_like(b) for b in buffers.shared]
+        )
         self._send_bytes([flags, *(v for v, e in zip(values, expected, strict=True) if e)], source)
         changed = flags.bool().tolist()
         late = [v for v, e, c in zip(values, expected, changed, strict=True) if c and not e]

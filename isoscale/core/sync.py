@@ -2,8 +2,9 @@
 
 Keeps the bucket layout, holds contributions until they may be summed, and starts the exchange of a
 bucket as soon as the last local turn has filled it. How one bucket is summed is `core.bucket_sync`'s;
-turns' rules, buffers and random streams are nobody's business here. Scaling is stock DDP's: every contribution times 1/N in order `ddp`; the finished
-sum times 1/N in order `tree` (float16, which would overflow, is scaled before).
+turns' rules, buffers and random streams are no business of this module. Scaling is stock DDP's: every
+contribution times 1/N in order `ddp`; the finished sum times 1/N in order `tree` (float16, which would
+overflow, is scaled before).
 """
 
 from __future__ import annotations

@@ -116,6 +116,8 @@ def _wide(name: str, value: Any) -> torch.Tensor:
     if hasattr(value, "item"):
         return _wide(name, value.item())
     raise UserError(
-        field=f"step.sum({name}=...)", value=type(value).__name__, problem="neither a number nor a tensor",
+        field=f"step.sum({name}=...)",
+        value=type(value).__name__,
+        problem="neither a number nor a tensor",
         remedy="pass an int, a float or a tensor",
-    )  # fmt: skip
+    )

@@ -44,16 +44,21 @@ class TrackedModel:
         trainable = [(n, p) for n, p in module.named_parameters() if p.requires_grad]
         if not trainable:
             raise UserError(
-                field="job.model", value=type(module).__name__, problem="no parameter requires a gradient",
+                field="job.model",
+                value=type(module).__name__,
+                problem="no parameter requires a gradient",
                 remedy="use the module as it is, without job.model",
-            )  # fmt: skip
+            )
         self.param_names = [n for n, _ in trainable]
         self.params = [p for _, p in trainable]
         self.buffers = BufferSet(module, broadcast=broadcast_buffers)
         self.sync = GradientSync(
-            self.params, BucketCaps.from_mb(bucket_cap_mb),
-            find_unused=find_unused_parameters, order=order, exchange=exchange,
-        )  # fmt: skip
+            self.params,
+            BucketCaps.from_mb(bucket_cap_mb),
+            find_unused=find_unused_parameters,
+            order=order,
+            exchange=exchange,
+        )
         self._turn = turn
         self._all_params = list(module.parameters())
         self._trainable = [p.requires_grad for p in self._all_params]
@@ -83,8 +88,11 @@ class TrackedModel:
 
     def begin_step(self) -> None:
         if [p.requires_grad for p in self._all_params] != self._trainable:
-            changed = [n for (n, p), old in zip(self.module.named_parameters(), self._trainable, strict=True)
-                       if p.requires_grad != old]  # fmt: skip
+            changed = [
+                n
+                for (n, p), old in zip(self.module.named_parameters(), self._trainable, strict=True)
+                if p.requires_grad != old
+            ]
             raise self._turn.error(
                 f"the set of trainable parameters changed after job.model (first: {changed[0]})",
                 "freeze before job.model; to train less later, give those parameters a learning rate of zero",
@@ -303,26 +311,30 @@ def _contribution(grad: torch.Tensor | None, param: torch.Tensor) -> torch.Tenso
 def _refuse(module: torch.nn.Module) -> None:
     if hasattr(module, "_orig_mod"):
         raise UserError(
-            field="job.model", value=type(module).__name__,
+            field="job.model",
+            value=type(module).__name__,
             problem="torch.compile fuses kernels in ways whose bits have not been compared with stock DDP",
             remedy="give job.model the module as it was before torch.compile",
-        )  # fmt: skip
+        )
     for name, child in module.named_modules():
         if isinstance(child, torch.nn.SyncBatchNorm):
             raise UserError(
-                field="job.model(module)", value=f"{type(module).__name__}.{name}" if name else type(module).__name__,
+                field="job.model(module)",
+                value=f"{type(module).__name__}.{name}" if name else type(module).__name__,
                 problem="SyncBatchNorm talks to other processes in the middle of a turn",
                 remedy="use BatchNorm (each logical worker its own statistics, as DDP has) or GroupNorm",
-            )  # fmt: skip
+            )
         if isinstance(child, (torch.nn.Embedding, torch.nn.EmbeddingBag)) and child.sparse:
             raise UserError(
-                field="job.model(module)", value=f"{type(module).__name__}.{name}" if name else type(module).__name__,
+                field="job.model(module)",
+                value=f"{type(module).__name__}.{name}" if name else type(module).__name__,
                 problem="sparse gradients have no place in DDP's dense buckets",
                 remedy="build the embedding with sparse=False",
-            )  # fmt: skip
+            )
         if isinstance(child, torch.nn.parallel.DistributedDataParallel):
             raise UserError(
-                field="job.model(module)", value=name or "DistributedDataParallel",
+                field="job.model(module)",
+                value=name or "DistributedDataParallel",
                 problem="the module is wrapped in DDP already",
                 remedy="give job.model the bare module; the averaging is done by the step",
-            )  # fmt: skip
+            )

@@ -19,10 +19,18 @@ from isoscale.errors import UserError
 __all__ = ["EVERY_SAMPLE_ONCE", "LogicalLoaders", "check_options", "sample_count"]
 
 #: options that are handed to every DataLoader as they are
-_PASSED = frozenset({
-    "collate_fn", "drop_last", "num_workers", "persistent_workers", "pin_memory", "prefetch_factor", "timeout",
-    "worker_init_fn",
-})  # fmt: skip
+_PASSED = frozenset(
+    {
+        "collate_fn",
+        "drop_last",
+        "num_workers",
+        "persistent_workers",
+        "pin_memory",
+        "prefetch_factor",
+        "timeout",
+        "worker_init_fn",
+    }
+)
 _REFUSED = {
     "sampler": "the order is DistributedSampler's, by seed, epoch and logical rank",
     "batch_sampler": "the order is DistributedSampler's, by seed, epoch and logical rank",
@@ -96,31 +104,38 @@ class LogicalLoaders:
         return _Share(self._dataset_size, self._n, logical_rank)
 
 
-def check_options(
-    dataset: Any, *, batch_size: int, shuffle: bool, train: bool, options: dict[str, Any]
-) -> None:
+def check_options(dataset: Any, *, batch_size: int, shuffle: bool, train: bool, options: dict[str, Any]) -> None:
     """Refuse what could not be reproduced, with the field, the value and the remedy."""
     for name, value in options.items():
         if name in _REFUSED:
             raise UserError(field=f"job.loader({name}=...)", value=value, problem=_REFUSED[name], remedy="leave it out")
         if name not in _PASSED:
             raise UserError(
-                field="job.loader", value=name, problem="no such option",
+                field="job.loader",
+                value=name,
+                problem="no such option",
                 remedy=f"known: batch_size, shuffle, train, {', '.join(sorted(_PASSED))}",
-            )  # fmt: skip
+            )
     if isinstance(dataset, IterableDataset) or not isinstance(dataset, Sized) or not hasattr(dataset, "__getitem__"):
         raise UserError(
-            field="job.loader(dataset)", value=type(dataset).__name__, problem="not a map-style data set",
+            field="job.loader(dataset)",
+            value=type(dataset).__name__,
+            problem="not a map-style data set",
             remedy="give a data set with __getitem__ and __len__",
-        )  # fmt: skip
+        )
     if not isinstance(batch_size, int) or batch_size < 1:
         raise UserError(
-            field="job.loader(batch_size=...)", value=batch_size, problem="not a positive integer",
+            field="job.loader(batch_size=...)",
+            value=batch_size,
+            problem="not a positive integer",
             remedy="give the batch size of one logical worker",
-        )  # fmt: skip
+        )
     if len(dataset) == 0:
         raise UserError(
-            field="job.loader(dataset)", value="0 samples", problem="nothing to iterate", remedy="give a non-empty data set"
+            field="job.loader(dataset)",
+            value="0 samples",
+            problem="nothing to iterate",
+            remedy="give a non-empty data set",
         )
     if shuffle and not train:
         raise UserError(field="job.loader(shuffle=...)", value=True, problem=EVERY_SAMPLE_ONCE, remedy="leave it out")

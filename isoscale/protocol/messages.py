@@ -12,10 +12,25 @@ import msgspec
 from isoscale.types import JobSpec
 
 __all__ = [
-    "MAX_MESSAGE_BYTES", "Audited", "Begin", "Failed", "Finished", "FromCoordinator", "FromExecutor", "Hello", "Logged",
-    "Recorded", "Refused", "Saved", "StepDone", "Stop", "Welcome", "decode_from_coordinator", "decode_from_executor",
+    "MAX_MESSAGE_BYTES",
+    "Audited",
+    "Begin",
+    "Failed",
+    "Finished",
+    "FromCoordinator",
+    "FromExecutor",
+    "Hello",
+    "Logged",
+    "Recorded",
+    "Refused",
+    "Saved",
+    "StepDone",
+    "Stop",
+    "Welcome",
+    "decode_from_coordinator",
+    "decode_from_executor",
     "encode",
-]  # fmt: skip
+]
 
 MAX_MESSAGE_BYTES = 4 * 2**20
 

@@ -115,10 +115,14 @@ class _Dissector:
         self.after_step(step)
         kernels = kernel_digests(self.job.device)
         anatomy = Anatomy(
-            factors=self.factors, kernels=kernels, fingerprint=combine_digests(kernels), setup=self.setup,
-            modules=list(self._facts()), hidden=list(hidden_state(_modules(self.job))),
+            factors=self.factors,
+            kernels=kernels,
+            fingerprint=combine_digests(kernels),
+            setup=self.setup,
+            modules=list(self._facts()),
+            hidden=list(hidden_state(_modules(self.job))),
             nondeterministic=list(self.nondeterministic),
-        )  # fmt: skip
+        )
         (Path(self.job.out) / "anatomy.json").write_bytes(msgspec.json.encode(anatomy))
 
     def _watch(self, path: str) -> Any:

@@ -119,10 +119,12 @@ def _values(elastic: Sequence[StepValues], reference: Sequence[StepValues]) -> l
             a, b = mine.get((rank, name)), theirs.get((rank, name))
             where = f"step {index + 1}, logical worker {rank}: {name}"
             results.append(
-                None if a == b else Difference(
+                None
+                if a == b
+                else Difference(
                     where=where, elastic=_number(a), reference=_number(b), step=index + 1, logical_rank=rank
                 )
-            )  # fmt: skip
+            )
     return results
 
 
@@ -162,8 +164,9 @@ def _tensors(name: str, a: torch.Tensor, b: torch.Tensor) -> Difference:
     index = [int(i) for i in torch.unravel_index(torch.tensor(at), a.shape)] if a.dim() else []
     return Difference(
         where=f"{name}{index if index else ''} ({int(unequal.sum())} of {a.numel()} elements)",
-        elastic=_element(a, at), reference=_element(b, at),
-    )  # fmt: skip
+        elastic=_element(a, at),
+        reference=_element(b, at),
+    )
 
 
 def _element(tensor: torch.Tensor, at: int) -> str:

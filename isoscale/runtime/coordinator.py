@@ -33,7 +33,7 @@ from isoscale.errors import IsoscaleError
 from isoscale.kinds import DeviceSet, executor_environment, profile_named, profile_of
 from isoscale.protocol import messages as m
 from isoscale.protocol.events import EventLog
-from isoscale.runtime.rescale import BeginGeneration, Done, Fail, Instruction, Membership, Reported
+from isoscale.runtime.rescale import BeginGeneration, Done, Fail, Instruction, Membership, ReportedError
 from isoscale.types import JobSpec, Level, Placement
 
 __all__ = ["Observer", "RunResult", "run_job"]
@@ -103,6 +103,7 @@ class _Coordinator:
         #: output of an executor before it is set up is shown only if it fails
         self._held: list[str] = []
         self._outcome: asyncio.Future[Done | Fail] = asyncio.get_running_loop().create_future()
+        self._sending: set[asyncio.Future[None]] = set()
         self._result = RunResult()
         self._log = EventLog(Path(spec.out) / "events.jsonl", clock)
 
@@ -113,9 +114,16 @@ class _Coordinator:
         with os.fdopen(os.open(token_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             file.write(self._token)
         async with serve(
-            self._serve, "127.0.0.1", 0, process_request=self._authenticate, max_size=m.MAX_MESSAGE_BYTES, compression=None
+            self._serve,
+            "127.0.0.1",
+            0,
+            process_request=self._authenticate,
+            max_size=m.MAX_MESSAGE_BYTES,
+            compression=None,
         ) as server:
-            watchers = [asyncio.create_task(self._start_and_watch(e, server, token_file)) for e in range(len(self._kinds))]
+            watchers = [
+                asyncio.create_task(self._start_and_watch(e, server, token_file)) for e in range(len(self._kinds))
+            ]
             try:
                 outcome = await self._outcome
                 await self._conclude(outcome, started)
@@ -200,9 +208,14 @@ class _Coordinator:
             case m.StepDone():
                 self._result.step, self._result.loss = message.step, message.loss
                 self._log.write(
-                    "step", step=message.step, epoch=message.epoch, loss=message.loss, seconds=round(message.seconds, 6),
-                    executors=members, generation=message.generation,
-                )  # fmt: skip
+                    "step",
+                    step=message.step,
+                    epoch=message.epoch,
+                    loss=message.loss,
+                    seconds=round(message.seconds, 6),
+                    executors=members,
+                    generation=message.generation,
+                )
                 self._observer.on_step(message, members)
             case m.Logged():
                 self._result.logged |= message.values
@@ -234,9 +247,14 @@ class _Coordinator:
             message = m.Begin(
                 generation=begin.generation, shares=begin.placement.shares, index=index, store=str(store.resolve())
             )
-            asyncio.ensure_future(self._connections[executor].send(m.encode(message)))
+            self._send(self._connections[executor], message)
             self._log.write("executor_joined", executor=executor, generation=begin.generation)
         self._observer.on_begin(len(begin.members))
+
+    def _send(self, connection: ServerConnection, message: m.FromCoordinator) -> None:
+        sending = asyncio.ensure_future(_send_unless_closed(connection, message))
+        self._sending.add(sending)
+        sending.add_done_callback(self._sending.discard)
 
     async def _conclude(self, outcome: Done | Fail, started: float) -> None:
         result = self._result
@@ -276,6 +294,11 @@ class _Coordinator:
         temporary.replace(path)
 
 
+async def _send_unless_closed(connection: ServerConnection, message: m.FromCoordinator) -> None:
+    with contextlib.suppress(ConnectionClosed):  # its loss is handled where its process is watched
+        await connection.send(m.encode(message))
+
+
 def _executor_of(connection: ServerConnection) -> int:
     """Executors connect to /executor/ID."""
     match = re.fullmatch(r"/executor/([0-9]{1,6})", connection.request.path if connection.request else "")
@@ -283,7 +306,7 @@ def _executor_of(connection: ServerConnection) -> int:
 
 
 def _exit_code(error: IsoscaleError) -> int:
-    return error.reported_exit_code if isinstance(error, Reported) else error.exit_code
+    return error.reported_exit_code if isinstance(error, ReportedError) else error.exit_code
 
 
 def _level_differences(level: Level, mine: Mapping[str, str], theirs: Mapping[str, str]) -> tuple[str, ...]:

@@ -37,6 +37,8 @@ def check_seed(spec: JobSpec) -> None:
     """`numpy.random.seed` takes 32 bits, and logical worker r is seeded with seed + r."""
     if not 0 <= spec.seed <= _MAX_SEED - spec.workers:
         raise UserError(
-            field="seed", value=spec.seed, problem="seed + logical rank must fit 32 bits",
+            field="seed",
+            value=spec.seed,
+            problem="seed + logical rank must fit 32 bits",
             remedy=f"choose 0 .. {_MAX_SEED - spec.workers}",
-        )  # fmt: skip
+        )

@@ -111,9 +111,14 @@ class _LinkSink:
     def step(self, *, step: int, epoch: int, values: Combined, seconds: float, samples: int, total: int) -> None:
         self._link.send(
             m.StepDone(
-                step=step, epoch=epoch, loss=step_loss(values), seconds=seconds, samples=samples,
-                generation=self._generation, total=total,
-            )  # fmt: skip
+                step=step,
+                epoch=epoch,
+                loss=step_loss(values),
+                seconds=seconds,
+                samples=samples,
+                generation=self._generation,
+                total=total,
+            )
         )
         if self._record:
             exact = {name: {r: v.hex() for r, v in by_rank.items()} for name, by_rank in values.by_rank.items()}
@@ -144,9 +149,7 @@ def run_executor(train: Callable[[Job], Any]) -> NoReturn:
         if job is not None:
             digest = execute(job, train)
             _save_result(job, link)
-            link.send(
-                m.Finished(executor=executor or 0, step=job.step, digest=digest, stop_reason=job._stop_reason)
-            )
+            link.send(m.Finished(executor=executor or 0, step=job.step, digest=digest, stop_reason=job._stop_reason))
     except BaseException as error:
         code = _report_failure(link, executor or 0, job, error)
     link.close()
@@ -167,9 +170,13 @@ def _prepare(link: _Link, executor: int, train: Callable[[Job], Any]) -> Job | N
     kernels = kernel_digests()
     link.send(
         m.Hello(
-            executor=executor, pid=os.getpid(), kind=welcome.kind, fingerprint=combine_digests(kernels),
-            kernels=kernels, factors=determinism.factors().to_dict(),
-        )  # fmt: skip
+            executor=executor,
+            pid=os.getpid(),
+            kind=welcome.kind,
+            fingerprint=combine_digests(kernels),
+            kernels=kernels,
+            factors=determinism.factors().to_dict(),
+        )
     )
     begin = link.receive()
     if isinstance(begin, m.Refused):
@@ -214,9 +221,14 @@ def _report_failure(link: _Link, executor: int, job: Job | None, error: BaseExce
         text = "".join(traceback.format_exception(type(error), error, _script_frames(error.__traceback__)))
     link.send(
         m.Failed(
-            executor=executor, error=type(error).__name__, summary=summary, traceback=text, logical_rank=rank,
-            exit_code=code, step=job.step if job is not None else 0,
-        )  # fmt: skip
+            executor=executor,
+            error=type(error).__name__,
+            summary=summary,
+            traceback=text,
+            logical_rank=rank,
+            exit_code=code,
+            step=job.step if job is not None else 0,
+        )
     )
     return code
 

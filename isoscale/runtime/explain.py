@@ -19,9 +19,12 @@ __all__ = ["Finding", "Record", "first_difference", "read_trace", "remedy", "sen
 
 _PLACES = ("before", "turn", "reduced", "after", "end")
 _NOUNS = {
-    "forward": "forward operator", "backward": "backward node", "gradient": "local gradient", "tensor": "tensor",
+    "forward": "forward operator",
+    "backward": "backward node",
+    "gradient": "local gradient",
+    "tensor": "tensor",
     "value": "plain value",
-}  # fmt: skip
+}
 _Key = tuple[int, int, int]
 
 

@@ -107,10 +107,15 @@ class Job:
         self._set_up_only("job.model")
         name = self._state.new_model_name(module)
         model = TrackedModel(
-            name, module, self._engine.turn, self._engine.exchange, order=self._spec.order,
-            find_unused_parameters=find_unused_parameters, broadcast_buffers=broadcast_buffers,
+            name,
+            module,
+            self._engine.turn,
+            self._engine.exchange,
+            order=self._spec.order,
+            find_unused_parameters=find_unused_parameters,
+            broadcast_buffers=broadcast_buffers,
             bucket_cap_mb=bucket_cap_mb,
-        )  # fmt: skip
+        )
         self._state.add_model(name, model)
         self._engine.models.append(model)
         return module
@@ -138,9 +143,14 @@ class Job:
         With `train=False` every sample comes once, in order, without padding. Further options are DataLoader's.
         """
         loaders = LogicalLoaders(
-            dataset, num_logical_workers=self._spec.workers, seed=self._spec.seed, batch_size=batch_size,
-            shuffle=shuffle, train=train, options=options,
-        )  # fmt: skip
+            dataset,
+            num_logical_workers=self._spec.workers,
+            seed=self._spec.seed,
+            batch_size=batch_size,
+            shuffle=shuffle,
+            train=train,
+            options=options,
+        )
         self._loaders += 1
         return Loader(self, f"loader {self._loaders}", loaders, train=train)
 
@@ -164,9 +174,11 @@ class Job:
             yield epoch
             if self.step == before:
                 raise UserError(
-                    field="job.steps", value=count, problem="a pass of its loop committed no step",
+                    field="job.steps",
+                    value=count,
+                    problem="a pass of its loop committed no step",
                     remedy="iterate a training loader in the body of 'for epoch in job.steps(n):'",
-                )  # fmt: skip
+                )
             epoch += 1
 
     def stop(self, reason: str = "asked by the script") -> None:
@@ -198,7 +210,10 @@ class Job:
         target = self.out / name
         if not target.resolve().is_relative_to(self.out.resolve()):
             raise UserError(
-                field="job.save(name)", value=name, problem="lies outside the job's directory", remedy="use a plain name"
+                field="job.save(name)",
+                value=name,
+                problem="lies outside the job's directory",
+                remedy="use a plain name",
             )
         if self.is_main:
             atomic_save(thing, target)
@@ -244,10 +259,13 @@ class Job:
         if self.is_main:
             now = time.perf_counter()
             self._sink.step(
-                step=self.step, epoch=self.epoch, values=sealed.values, seconds=now - self._last_commit,
+                step=self.step,
+                epoch=self.epoch,
+                values=sealed.values,
+                seconds=now - self._last_commit,
                 samples=self._batch_samples * self._spec.workers // max(1, len(self._engine.ranks)),
                 total=self._total_steps(),
-            )  # fmt: skip
+            )
             self._last_commit = now
         if self._probe is not None:
             self._probe.reduced(self.step)
@@ -310,10 +328,11 @@ class Job:
         names = list(dict.fromkeys(name for one in lists for name in one))
         first = next((n for n in names if len({one.get(n) for one in lists}) > 1), "the kept state")
         raise AuditError(
-            tensor=first, executors=(0, *differing),
+            tensor=first,
+            executors=(0, *differing),
             remedy="something that is neither kept nor averaged decides what the script does outside turns: "
             "keep it (job.keep, job.state) or compute it from step.totals",
-        )  # fmt: skip
+        )
 
     def _check_variables(self, *, renew: bool) -> None:
         """Between two steps: does a variable of the script hold state that changes but is not kept?"""
@@ -325,11 +344,13 @@ class Job:
         self._watch = VariableWatch(variables, kept) if renew else None
         if name is not None:
             raise AuditError(
-                tensor=f"variable {name!r}", executors=(), problem="changes from step to step but is not kept, "
-                "so an executor that joins later would not have it",
-                remedy=f"keep it: {name} = job.keep({name!r}, {name})" if hasattr(variables[name], "state_dict")
+                tensor=f"variable {name!r}",
+                executors=(),
+                problem="changes from step to step but is not kept, so an executor that joins later would not have it",
+                remedy=f"keep it: {name} = job.keep({name!r}, {name})"
+                if hasattr(variables[name], "state_dict")
                 else f"put it into job.state[{name!r}] and use it from there",
-            )  # fmt: skip
+            )
 
 
 def run(train: Callable[[Job], None], *, workers: int | None = None, seed: int | None = None) -> None:
@@ -367,6 +388,8 @@ def _plain_value(name: str, value: Any) -> Value:
     if isinstance(value, bool | int | float | str | type(None)):
         return value
     raise UserError(
-        field=f"job.log({name}=...)", value=type(value).__name__, problem="neither a number nor a string",
+        field=f"job.log({name}=...)",
+        value=type(value).__name__,
+        problem="neither a number nor a string",
         remedy="log a number, a string or a tensor of one element",
-    )  # fmt: skip
+    )

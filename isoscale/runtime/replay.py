@@ -101,14 +101,18 @@ def read_log(directory: Path) -> RunLog:
         spec = msgspec.convert(summary["job"], JobSpec)
     except FileNotFoundError:
         raise UserError(
-            field="DIR", value=directory, problem="no summary.json: no run, or one that has not ended",
+            field="DIR",
+            value=directory,
+            problem="no summary.json: no run, or one that has not ended",
             remedy="give the directory of a run that has ended",
-        ) from None  # fmt: skip
+        ) from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(
-            field="DIR", value=directory, problem=f"summary.json cannot be read ({error})",
+            field="DIR",
+            value=directory,
+            problem=f"summary.json cannot be read ({error})",
             remedy="give the directory of a run that has ended",
-        ) from None  # fmt: skip
+        ) from None
     if not Path(spec.script).is_file():
         raise UserError(
             field="DIR", value=directory, problem=f"its script {spec.script} is gone", remedy="put the script back"
@@ -118,23 +122,29 @@ def read_log(directory: Path) -> RunLog:
     finished = [(int(e["step"]), str(e["digest"])) for e in events if e["event"] == "finished"]
     kinds = [executor["kind"] for executor in summary.get("executors", [])]
     return RunLog(
-        spec=spec, kind=kinds[0] if kinds else spec.kinds[0], losses=losses,
+        spec=spec,
+        kind=kinds[0] if kinds else spec.kinds[0],
+        losses=losses,
         audits={e["step"]: str(e["digest"]) for e in events if e["event"] == "audit"},
         finished=finished[-1] if finished else None,
-    )  # fmt: skip
+    )
 
 
 def check_request(log: RunLog, step: int, logical_rank: int | None) -> None:
     if not 1 <= step <= log.last_step:
         raise UserError(
-            field="--step", value=step, problem=f"the run's log has steps 1 to {log.last_step}"
-            if log.last_step else "the run's log has no step", remedy="give one of them",
-        )  # fmt: skip
+            field="--step",
+            value=step,
+            problem=f"the run's log has steps 1 to {log.last_step}" if log.last_step else "the run's log has no step",
+            remedy="give one of them",
+        )
     if logical_rank is not None and not 0 <= logical_rank < log.spec.workers:
         raise UserError(
-            field="--logical-rank", value=logical_rank, problem=f"the job has {log.spec.workers} logical workers",
+            field="--logical-rank",
+            value=logical_rank,
+            problem=f"the job has {log.spec.workers} logical workers",
             remedy=f"give 0 .. {log.spec.workers - 1}",
-        )  # fmt: skip
+        )
 
 
 def compare_loss(step: int, replayed: float | None, logged: float | None) -> Compared | None:

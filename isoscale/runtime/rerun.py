@@ -82,9 +82,13 @@ class _Replayer:
 
     def verdict(self, stopped: str) -> Verdict:
         return Verdict(
-            step=self._step, loss=self._loss, first_difference=self._difference, digest=self._digest,
-            values=self._values, stopped=stopped,
-        )  # fmt: skip
+            step=self._step,
+            loss=self._loss,
+            first_difference=self._difference,
+            digest=self._digest,
+            values=self._values,
+            stopped=stopped,
+        )
 
     # ---- sink ----
 

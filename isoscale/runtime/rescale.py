@@ -101,7 +101,7 @@ class Membership:
                 traceback_text=failed.traceback, logical_rank=failed.logical_rank, executor=failed.executor
             )
             return self._fail(error, failed.traceback)
-        return self._fail(Reported.of(failed))
+        return self._fail(ReportedError.of(failed))
 
     def on_lost(self, executor: int, pid: int, reason: str, output: str = "") -> list[Instruction]:
         """An executor is gone without a word; `output` is the end of what it printed."""
@@ -114,9 +114,11 @@ class Membership:
             if reason == "exit code 0":
                 return self._fail(
                     UserError(
-                        field="SCRIPT", value=self.spec.script, problem="ended without calling isoscale.run(train)",
+                        field="SCRIPT",
+                        value=self.spec.script,
+                        problem="ended without calling isoscale.run(train)",
                         remedy="end the script with: if __name__ == '__main__': isoscale.run(train)",
-                    )  # fmt: skip
+                    )
                 )
         return self._fail(ExecutorLostError(executor=executor, pid=pid, generation=self.generation, reason=reason))
 
@@ -127,17 +129,20 @@ class Membership:
         factors = self.differences(first.factors, hello.factors)
         if factors:
             return DeterminismError(
-                field="executor", value=hello.executor, problem=f"computes under other conditions: {'; '.join(factors)}",
+                field="executor",
+                value=hello.executor,
+                problem=f"computes under other conditions: {'; '.join(factors)}",
                 remedy="give every executor the same torch, threads and settings",
-            )  # fmt: skip
+            )
         if first.fingerprint != hello.fingerprint:
             names = [k for k in sorted(hello.kernels) if hello.kernels[k] != first.kernels.get(k)]
             return DeterminismError(
-                field="--devices", value=f"{first.kind}+{hello.kind}",
-                problem=f"these kinds compute different bits ({len(names)} kernels, first {names[0] if names else '?'})",
+                field="--devices",
+                value=f"{first.kind}+{hello.kind}",
+                problem=f"these kinds compute different bits in {len(names)} kernels, first {', '.join(names[:1])}",
                 remedy="use one kind, or --determinism heterogeneous with --kinds naming all of them",
                 fingerprints={first.kind: first.fingerprint[:16], hello.kind: hello.fingerprint[:16]},
-            )  # fmt: skip
+            )
         return None
 
     def _fail(self, error: IsoscaleError, traceback: str = "") -> list[Instruction]:
@@ -145,7 +150,7 @@ class Membership:
         return [Fail(error=error, traceback=traceback)]
 
 
-class Reported(IsoscaleError):
+class ReportedError(IsoscaleError):
     """An isoscale error that an executor raised, as its one line and its exit code."""
 
     def __init__(self, summary: str, exit_code: int) -> None:
@@ -153,5 +158,5 @@ class Reported(IsoscaleError):
         self.reported_exit_code = exit_code
 
     @classmethod
-    def of(cls, failed: m.Failed) -> Reported:
+    def of(cls, failed: m.Failed) -> ReportedError:
         return cls(failed.summary, failed.exit_code)

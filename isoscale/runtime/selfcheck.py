@@ -31,10 +31,11 @@ def check_ring(num_logical_workers: int, *, always: bool = False) -> None:
     size = ring_differs(num_logical_workers)
     if size is not None:
         raise DeterminismError(
-            field="torch", value=torch.__version__,
+            field="torch",
+            value=torch.__version__,
             problem=f"its gloo all-reduce of {size} elements over {num_logical_workers} ranks is not the known ring",
             remedy="use --order tree, which is our own, or torch 2.13",
-        )  # fmt: skip
+        )
 
 
 def ring_differs(num_logical_workers: int) -> int | None:
@@ -56,5 +57,5 @@ def ring_differs(num_logical_workers: int) -> int | None:
         return results
 
     with ThreadPoolExecutor(n) as pool:
-        real = list(pool.map(one_rank, range(n)))[0]
+        real, *_ = pool.map(one_rank, range(n))
     return next((size for size in _SIZES if not torch.equal(real[size], ring_sum(inputs[size]))), None)

@@ -41,14 +41,18 @@ class JobState:
     def keep(self, name: str, thing: Any) -> None:
         if name in _RESERVED or name in self.kept:
             raise UserError(
-                field="job.keep(name)", value=name,
-                problem="reserved" if name in _RESERVED else "kept already", remedy="choose another name",
-            )  # fmt: skip
+                field="job.keep(name)",
+                value=name,
+                problem="reserved" if name in _RESERVED else "kept already",
+                remedy="choose another name",
+            )
         if not hasattr(thing, "state_dict") or not hasattr(thing, "load_state_dict"):
             raise UserError(
-                field=f"job.keep({name!r}, ...)", value=type(thing).__name__,
-                problem="has no state_dict() and load_state_dict()", remedy="put plain values into job.state",
-            )  # fmt: skip
+                field=f"job.keep({name!r}, ...)",
+                value=type(thing).__name__,
+                problem="has no state_dict() and load_state_dict()",
+                remedy="put plain values into job.state",
+            )
         self.kept[name] = thing
 
     def final(self, step: int) -> dict[str, Any]:
@@ -104,9 +108,11 @@ def plain(state: Any, path: str) -> Any:
     if hasattr(state, "item") and getattr(state, "ndim", 1) == 0:
         return state.item()
     raise UserError(
-        field=path, value=type(state).__name__, problem="cannot be stored without pickling code",
+        field=path,
+        value=type(state).__name__,
+        problem="cannot be stored without pickling code",
         remedy="keep tensors, numbers, strings, lists and dicts only",
-    )  # fmt: skip
+    )
 
 
 def atomic_save(value: Any, path: Path) -> None:

@@ -128,9 +128,15 @@ class Tracer:
         self, place: str, logical_rank: int, kind: str, name: str, module: str = "", digest: str = "", shown: str = ""
     ) -> None:
         record = {
-            "step": self._step, "place": place, "rank": logical_rank, "kind": kind, "name": name, "module": module,
-            "digest": digest, "shown": shown,
-        }  # fmt: skip
+            "step": self._step,
+            "place": place,
+            "rank": logical_rank,
+            "kind": kind,
+            "name": name,
+            "module": module,
+            "digest": digest,
+            "shown": shown,
+        }
         self._file.write(json.dumps(record) + "\n")
         self._file.flush()
 

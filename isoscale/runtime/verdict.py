@@ -16,9 +16,18 @@ from typing import Literal
 from isoscale.types import JobSpec, Level
 
 __all__ = [
-    "NONDETERMINISTIC", "Anatomy", "Cost", "HiddenState", "ModuleFact", "ModuleType", "Report", "Run", "StepTime",
-    "Verdict", "judge",
-]  # fmt: skip
+    "NONDETERMINISTIC",
+    "Anatomy",
+    "Cost",
+    "HiddenState",
+    "ModuleFact",
+    "ModuleType",
+    "Report",
+    "Run",
+    "StepTime",
+    "Verdict",
+    "judge",
+]
 
 #: torch's complaint about an operator, in errors and in warnings
 NONDETERMINISTIC = re.compile(r"(\S+) does not have a deterministic implementation")
@@ -180,10 +189,18 @@ def judge(spec: JobSpec, native_kind: str, runs: Sequence[Run]) -> Report:
     cost = _cost(native_kind, off, elastic, common)
     first = next(iter(seen.values()), None)
     return Report(
-        script=spec.script, script_args=spec.script_args, workers=spec.workers, seed=spec.seed, threads=spec.threads,
-        steps=min((len(run.seconds) for run in runs if run.digest), default=0), kinds=spec.kinds,
-        native_kind=native_kind, common_profile=spec.profile,
-        verdict=_verdict(spec, elastic, common, seen, operators, cost), cost=cost, nondeterministic=operators,
+        script=spec.script,
+        script_args=spec.script_args,
+        workers=spec.workers,
+        seed=spec.seed,
+        threads=spec.threads,
+        steps=min((len(run.seconds) for run in runs if run.digest), default=0),
+        kinds=spec.kinds,
+        native_kind=native_kind,
+        common_profile=spec.profile,
+        verdict=_verdict(spec, elastic, common, seen, operators, cost),
+        cost=cost,
+        nondeterministic=operators,
         modules=_module_types(list(seen.values())),
         hidden_state=first.hidden if first is not None else [],
         factors={kind: anatomy.factors for kind, anatomy in seen.items()},
@@ -193,13 +210,17 @@ def judge(spec: JobSpec, native_kind: str, runs: Sequence[Run]) -> Report:
             RunReport(level=r.level, kind=r.kind, profile=r.profile, digest=r.digest, time=StepTime.of(r.seconds))
             for r in runs
         ],
-    )  # fmt: skip
+    )
 
 
 def _verdict(
-    spec: JobSpec, elastic: Mapping[str, Run], common: Mapping[str, Run], seen: Mapping[str, Anatomy],
-    operators: Sequence[str], cost: Cost,
-) -> Verdict:  # fmt: skip
+    spec: JobSpec,
+    elastic: Mapping[str, Run],
+    common: Mapping[str, Run],
+    seen: Mapping[str, Anatomy],
+    operators: Sequence[str],
+    cost: Cost,
+) -> Verdict:
     equal = _agree(spec.kinds, elastic)
     same_class = len({anatomy.fingerprint for anatomy in seen.values()}) == 1
     equal_common = _agree(spec.kinds, common)
@@ -207,10 +228,12 @@ def _verdict(
     if not equal and len(elastic) == len(spec.kinds) and all(run.digest for run in elastic.values()):
         since = "set-up" if len({anatomy.setup for anatomy in seen.values()}) > 1 else "training"
     return Verdict(
-        mix_at_elastic=equal and same_class, mix_at_heterogeneous=equal_common, equal_at_elastic=equal,
+        mix_at_elastic=equal and same_class,
+        mix_at_heterogeneous=equal_common,
+        equal_at_elastic=equal,
         differs_since=since,
         sentence=_sentence(spec, equal, same_class, equal_common, since, operators, cost),
-    )  # fmt: skip
+    )
 
 
 def _sentence(

@@ -90,9 +90,13 @@ async def run_reference_ranks(spec: JobSpec, kind: str, observer: ReferenceObser
     try:
         for rank in range(spec.workers):
             variables = {
-                env.REFERENCE: "1", env.OUT: str(directory), env.EXECUTOR: str(rank), "GLOO_SOCKET_IFNAME": "lo",
-                "PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1",
-            }  # fmt: skip
+                env.REFERENCE: "1",
+                env.OUT: str(directory),
+                env.EXECUTOR: str(rank),
+                "GLOO_SOCKET_IFNAME": "lo",
+                "PYTHONHASHSEED": "0",
+                "PYTHONUNBUFFERED": "1",
+            }
             environment = executor_environment(env.child_environment(variables), profile, spec.threads)
             command = [sys.executable, spec.script, *spec.script_args]
             log = directory / "logs" / f"rank-{rank}.log"

@@ -19,9 +19,13 @@ TINY = str(Path(__file__).parent / "scripts" / "tiny.py")
 
 def isoscale(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [ISOSCALE, *arguments], capture_output=True, text=True, timeout=110, stdin=subprocess.DEVNULL,
+        [ISOSCALE, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=110,
+        stdin=subprocess.DEVNULL,
         env={**os.environ, **variables},
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture(scope="module")

@@ -37,9 +37,20 @@ def test_equal_runs_exit_0_and_show_equal_digests(tmp_path: Path) -> None:
 
 def test_mixed_kinds_and_tree_order_agree_with_the_reference_at_the_common_profile(tmp_path: Path) -> None:
     done = verify(
-        TINY, "--workers", "2", "--devices", "cpu*1+cpu-sse*1", "--determinism", "heterogeneous", "--order", "tree",
-        "--until", "3", "--out", str(tmp_path / "v"),
-    )  # fmt: skip
+        TINY,
+        "--workers",
+        "2",
+        "--devices",
+        "cpu*1+cpu-sse*1",
+        "--determinism",
+        "heterogeneous",
+        "--order",
+        "tree",
+        "--until",
+        "3",
+        "--out",
+        str(tmp_path / "v"),
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 

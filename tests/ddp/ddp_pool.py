@@ -172,8 +172,11 @@ class _Worker:
         with log.open("ab") as file:
             self._process = subprocess.Popen(
                 [sys.executable, str(script), str(theirs.fileno()), *import_from],
-                pass_fds=[theirs.fileno()], stdout=file, stderr=file, env=environment,
-            )  # fmt: skip
+                pass_fds=[theirs.fileno()],
+                stdout=file,
+                stderr=file,
+                env=environment,
+            )
         theirs.close()
 
     def replacement(self) -> _Worker:
@@ -229,5 +232,3 @@ def _unequal(mine: dict[str, str], theirs: dict[str, str]) -> Iterator[tuple[str
         a, b = mine.get(path, "nothing"), theirs.get(path, "nothing")
         if a != b:
             yield path, a, b
-
-

@@ -658,7 +658,7 @@ def test_executors_set_different_learning_rates(pool: Pool) -> None:
     with pytest.raises(PositionError) as caught:
         pool.elastic("ddp_cases.rules:sets_different_learning_rates", shares=(1, 2))
     assert "[0.1]" in caught.value.position
-    assert "step 4, learning rates [0.05]" in caught.value.other_position
+    assert "step 5, learning rates [0.05]" in caught.value.other_position
 
 
 @pytest.mark.processes

@@ -1,8 +1,8 @@
 """Runs every command that the documentation shows, once per session.
 
-Each page with commands is a session of its own in an empty directory that holds a copy of examples/, with the environment's
-programs on the path. Commands of a page run one after another, as a reader would run them; two
-pages run at a time. Then its Python blocks run there, all in one process.
+Each page with commands is a session of its own in an empty directory that holds a copy of examples/, with the
+environment's programs on the path. Its commands run one after another, as a reader would run them; two sessions run
+at a time. Then its Python blocks run there, all in one process.
 """
 
 from __future__ import annotations
@@ -67,16 +67,28 @@ def _run_session(found: list[Block], directory: Path) -> PageRun:
         elif _is_run(block):
             for command, _ in commands(block):
                 done = subprocess.run(
-                    ["bash", "-c", command], cwd=directory, env=environment, stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=_TIMEOUT_S,
-                )  # fmt: skip
+                    ["bash", "-c", command],
+                    cwd=directory,
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                    timeout=_TIMEOUT_S,
+                )
                 run.commands[block.label, command] = done.returncode, done.stdout
     if python:
         requests = [{"text": block.text, "raises": block.directive == "raises"} for block in python]
         answers = subprocess.run(
-            [sys.executable, str(Path(__file__).with_name("run_blocks.py"))], cwd=directory, env=environment,
-            input=json.dumps(requests), stdout=subprocess.PIPE, text=True, timeout=_TIMEOUT_S, check=True,
-        )  # fmt: skip
+            [sys.executable, str(Path(__file__).with_name("run_blocks.py"))],
+            cwd=directory,
+            env=environment,
+            input=json.dumps(requests),
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=_TIMEOUT_S,
+            check=True,
+        )
         run.python = dict(zip([block.label for block in python], json.loads(answers.stdout), strict=True))
     run.events = [event for path in directory.glob("runs/*/events.jsonl") for event in read_events(path)]
     return run

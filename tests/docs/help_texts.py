@@ -18,8 +18,12 @@ def help_text(command: str) -> str:
     environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
     done = subprocess.run(
         [Path(sys.executable).parent / program, *words, "--help"],
-        env=environment, capture_output=True, text=True, timeout=60, check=True,
-    )  # fmt: skip
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
     return "\n".join(line.rstrip() for line in done.stdout.strip("\n").splitlines()).strip("\n") + "\n"
 
 

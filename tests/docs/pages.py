@@ -42,9 +42,13 @@ def blocks(page: Path) -> Iterator[Block]:
             above = lines[start - 1] if start else ""
             comment = re.fullmatch(r"<!-- ([\w ]+?)(?:: (.*))? -->", above)
             yield Block(
-                str(page.relative_to(ROOT)), start + 1, language, comment[1] if comment else "",
-                (comment[2] or "") if comment else "", "\n".join(lines[start + 1 : number]),
-            )  # fmt: skip
+                str(page.relative_to(ROOT)),
+                start + 1,
+                language,
+                comment[1] if comment else "",
+                (comment[2] or "") if comment else "",
+                "\n".join(lines[start + 1 : number]),
+            )
             start = None
     assert start is None, f"{page}: the block at line {start} has no end"
 

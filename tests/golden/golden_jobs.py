@@ -85,9 +85,15 @@ def mlp(job: Any) -> None:
 
 def conv(job: Any) -> None:
     net = nn.Sequential(
-        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 12, 3, stride=2), nn.BatchNorm2d(12),
-        nn.ReLU(), nn.Flatten(), nn.Linear(12 * 9, 5),
-    )  # fmt: skip
+        nn.Conv2d(3, 8, 3, padding=1),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.Conv2d(8, 12, 3, stride=2),
+        nn.BatchNorm2d(12),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(12 * 9, 5),
+    )
     model = job.model(net, bucket_cap_mb=0.002)
     fit(job, model, job.keep("optimizer", torch.optim.SGD(model.parameters(), lr=0.05)), Samples(30, (3, 8, 8), 5))
 

@@ -22,9 +22,14 @@ def fact(path: str, kind: str, digest: str = "", *, parameters: int = 0, called:
 
 def anatomy(fingerprint: str = "f", *, setup: str = "s", modules: list[ModuleFact] | None = None) -> Anatomy:
     return Anatomy(
-        factors={"num_threads": "1"}, kernels={"gemm": fingerprint, "sum": "same"}, fingerprint=fingerprint,
-        setup=setup, modules=modules or [], hidden=[], nondeterministic=[],
-    )  # fmt: skip
+        factors={"num_threads": "1"},
+        kernels={"gemm": fingerprint, "sum": "same"},
+        fingerprint=fingerprint,
+        setup=setup,
+        modules=modules or [],
+        hidden=[],
+        nondeterministic=[],
+    )
 
 
 def run(level: Level, kind: str, digest: str, step_s: float = 0.1, seen: Anatomy | None = None) -> Run:
@@ -94,20 +99,29 @@ def test_step_times_leave_out_the_warm_up(seconds: tuple[float, ...], median_s: 
 def test_modules_are_grouped_by_type_with_the_worst_of_their_kind() -> None:
     def modules(kind: str) -> list[ModuleFact]:
         return [
-            fact("Net", "Net", kind), fact("Net.a", "Conv2d", kind, parameters=10),
-            fact("Net.b", "Conv2d", "same", parameters=5), fact("Net.c", "ReLU", "same"),
-            fact("Net.d", "Own", kind), fact("Net.d.act", "ReLU", "same"),
-            fact("Net.e", "Odd"), fact("Net.f", "ModuleList", called=False),
+            fact("Net", "Net", kind),
+            fact("Net.a", "Conv2d", kind, parameters=10),
+            fact("Net.b", "Conv2d", "same", parameters=5),
+            fact("Net.c", "ReLU", "same"),
+            fact("Net.d", "Own", kind),
+            fact("Net.d.act", "ReLU", "same"),
+            fact("Net.e", "Odd"),
+            fact("Net.f", "ModuleList", called=False),
             # Not a part of Net.a, whatever its name begins with.
             fact("Net.ab", "Other", "same"),
-        ]  # fmt: skip
+        ]
 
     seen = [run("elastic", kind, kind, seen=anatomy(kind, modules=modules(kind))) for kind in (FAST, SLOW)]
     found = {module.type: module for module in report((seen[0], seen[1])).modules}
     assert {name: module.depends for name, module in found.items()} == {
-        "Net": "through its parts", "Conv2d": "yes", "ReLU": "no", "Own": "yes", "Odd": "unknown",
-        "ModuleList": "not called", "Other": "no",
-    }  # fmt: skip
+        "Net": "through its parts",
+        "Conv2d": "yes",
+        "ReLU": "no",
+        "Own": "yes",
+        "Odd": "unknown",
+        "ModuleList": "not called",
+        "Other": "no",
+    }
     assert (found["Conv2d"].count, found["Conv2d"].parameters) == (2, 15)
 
 
@@ -143,9 +157,12 @@ def test_a_report_survives_json() -> None:
 
 def test_off_runs_first_and_on_the_native_kind() -> None:
     assert [str(one) for one in plan((SLOW, FAST))] == [
-        "off on cpu-avx2", "elastic on cpu-sse", "elastic on cpu-avx2", "heterogeneous on cpu-sse",
+        "off on cpu-avx2",
+        "elastic on cpu-sse",
+        "elastic on cpu-avx2",
+        "heterogeneous on cpu-sse",
         "heterogeneous on cpu-avx2",
-    ]  # fmt: skip
+    ]
     assert native_kind((SLOW, "cpu")) == "cpu"
     assert native_kind((SLOW,)) == SLOW
 

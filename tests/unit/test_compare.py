@@ -32,8 +32,12 @@ def test_equal_runs_are_equal_nan_included() -> None:
     report = compare(side(), side())
     assert report.equal
     assert [(check.what.split()[0], check.count) for check in report.checks] == [
-        ("steps", 2), ("logged", 4), ("tensors", 2), ("tensors", 1), ("plain", 1),
-    ]  # fmt: skip
+        ("steps", 2),
+        ("logged", 4),
+        ("tensors", 2),
+        ("tensors", 1),
+        ("plain", 1),
+    ]
 
 
 def test_one_bit_of_a_tensor_is_named_with_its_place_and_values() -> None:
@@ -113,22 +117,25 @@ def test_traces_are_compared_in_the_order_of_places_not_of_files() -> None:
         (record("before", -1, "tensor", "w"), {"digest": "b"}, "before the first step: tensor w differs"),
         (record("before", -1, "tensor", "w", step=4), {"digest": "b"}, "outside turns after step 3: tensor w differs"),
         (
-            record("after", -1, "value", "lr", shown="0.1"), {"digest": "b", "shown": "0.2"},
+            record("after", -1, "value", "lr", shown="0.1"),
+            {"digest": "b", "shown": "0.2"},
             "outside turns after step 1: value lr differs (elastic 0.1, reference 0.2)",
         ),
         (record(kind="batch", name=""), {"digest": "b"}, "step 1, logical worker 0: gets another batch"),
         (
-            record(kind="gradient", name="w"), {"digest": "b"},
+            record(kind="gradient", name="w"),
+            {"digest": "b"},
             "step 1, logical worker 0: the local gradient of w differs",
         ),
         (
-            record(), {"name": "other"},
+            record(),
+            {"name": "other"},
             "step 1, logical worker 0: the elastic run has forward operator op outside any module where the reference "
             "has forward operator other outside any module",
         ),
         (record("end", -1, "tensor", "w"), {"digest": "b"}, "outside turns after the last step: tensor w differs"),
     ],
-)  # fmt: skip
+)
 def test_sentences(elastic: Record, reference: dict[str, Any], text: str) -> None:
     finding = first_difference([elastic], [replace(elastic, **reference)])
     assert finding is not None

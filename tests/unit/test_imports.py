@@ -8,10 +8,18 @@ import subprocess
 import sys
 
 LIGHT = [
-    "isoscale", "isoscale.types", "isoscale.errors", "isoscale.clock", "isoscale.env", "isoscale.kinds",
-    "isoscale.protocol", "isoscale.protocol.messages", "isoscale.protocol.events", "isoscale.scheduling",
+    "isoscale",
+    "isoscale.types",
+    "isoscale.errors",
+    "isoscale.clock",
+    "isoscale.env",
+    "isoscale.kinds",
+    "isoscale.protocol",
+    "isoscale.protocol.messages",
+    "isoscale.protocol.events",
+    "isoscale.scheduling",
     "isoscale.sim",
-]  # fmt: skip
+]
 
 CODE = """
 import importlib, json, sys

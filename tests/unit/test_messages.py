@@ -24,10 +24,8 @@ FROM_EXECUTOR = [
     m.Recorded(step=2, values={"loss": {0: (0.1).hex(), 3: "nan"}}),
     m.Saved(step=2, path="final.pt", seconds=0.5),
     m.Finished(executor=0, step=9, digest="d", stop_reason=""),
-    m.Failed(
-        executor=1, error="UserCodeError", summary="s", traceback="t", logical_rank=None, exit_code=1, step=3
-    ),
-]  # fmt: skip
+    m.Failed(executor=1, error="UserCodeError", summary="s", traceback="t", logical_rank=None, exit_code=1, step=3),
+]
 
 
 @pytest.mark.parametrize("message", FROM_COORDINATOR, ids=lambda x: type(x).__name__)

@@ -110,9 +110,12 @@ def tree_over(placement: Placement, grads: dict[int, list[torch.Tensor]]) -> tor
 
 
 any_case = given(
-    placement=placements(), sizes=sizes_of_parameters(), dtype=st.sampled_from(DTYPES),
-    seed=st.integers(0, 2**32 - 1), special=st.booleans(),
-)  # fmt: skip
+    placement=placements(),
+    sizes=sizes_of_parameters(),
+    dtype=st.sampled_from(DTYPES),
+    seed=st.integers(0, 2**32 - 1),
+    special=st.booleans(),
+)
 
 
 @MANY

@@ -22,17 +22,25 @@ def state_with(*modules: nn.Module) -> JobState:
     for module in modules:
         name = state.new_model_name(module)
         model = TrackedModel(
-            name, module, Turn(), LocalExchange(1), order="ddp",
-            find_unused_parameters=False, broadcast_buffers=True, bucket_cap_mb=None,
-        )  # fmt: skip
+            name,
+            module,
+            Turn(),
+            LocalExchange(1),
+            order="ddp",
+            find_unused_parameters=False,
+            broadcast_buffers=True,
+            bucket_cap_mb=None,
+        )
         state.add_model(name, model)
     return state
 
 
 def test_models_are_named_after_their_class() -> None:
     assert list(state_with(nn.Linear(1, 1), nn.Linear(1, 1), nn.BatchNorm1d(1)).models) == [
-        "Linear", "Linear-2", "BatchNorm1d",
-    ]  # fmt: skip
+        "Linear",
+        "Linear-2",
+        "BatchNorm1d",
+    ]
 
 
 def test_final_holds_one_model_bare_and_several_by_name() -> None:

@@ -21,9 +21,14 @@ class Pictures(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.features = nn.Sequential(
-            nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(inplace=True), nn.MaxPool2d(2),
-            nn.Conv2d(16, 24, 3, padding=1, bias=False), nn.BatchNorm2d(24), nn.GELU(),
-        )  # fmt: skip
+            nn.Conv2d(3, 16, 3, padding=1),
+            nn.BatchNorm2d(16),
+            nn.ReLU(inplace=True),
+            nn.MaxPool2d(2),
+            nn.Conv2d(16, 24, 3, padding=1, bias=False),
+            nn.BatchNorm2d(24),
+            nn.GELU(),
+        )
         self.head = nn.Linear(24, 5)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
