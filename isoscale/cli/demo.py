@@ -6,6 +6,7 @@ Trains `isoscale/recipes/digits.py` with four logical workers. Exits 1 if a dige
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 import time
 from dataclasses import replace
@@ -48,10 +49,12 @@ def main() -> int:
     if reference.error:
         console.print(reference.traceback + reference.error, markup=False)
         return 1
-    digests = {**{name: run.digest for name, run in runs.items()}, f"stock DDP, {_WORKERS} processes": reference.digest}
+    stock = f"stock DDP, {_WORKERS} processes"
+    digests = {**{name: run.digest for name, run in runs.items()}, stock: reference.digest}
     equal = len(set(digests.values())) == 1
     console.print(_table(digests, runs, equal))
-    picture = _draw(out, runs)
+    curves = {name: _losses(out / f"executors-{i + 1}") for i, name in enumerate(runs)}
+    picture = _draw({**curves, stock: _reference_losses(out / "stock-ddp")}, out / "loss.png")
     console.print(f"loss curves: {picture}", highlight=False)
     return 0 if equal else 1
 
@@ -63,19 +66,30 @@ def _elastic(console: Console, spec: JobSpec, executors: int, name: str) -> RunR
 
 
 def _table(digests: dict[str, str], runs: dict[str, RunResult], equal: bool) -> Table:
-    table = Table(
-        title="the same bits" if equal else "THE BITS DIFFER", title_style="bold green" if equal else "bold red"
-    )
-    for column in ("run", "steps", "accuracy", "digest of parameters, buffers and optimizer"):
-        table.add_column(column)
+    title, style = ("the same bits", "bold green") if equal else ("THE BITS DIFFER", "bold red")
+    table = Table(title=title, title_style=style, caption="digest: parameters, buffers and optimizer state")
+    for column in ("run", "steps", "accuracy", "digest"):
+        table.add_column(column, no_wrap=True)
     for name, digest in digests.items():
         run = runs.get(name)
-        accuracy = f"{run.logged['accuracy']:.4f}" if run else ""
-        table.add_row(name, str(run.step) if run else "", accuracy, f"{digest[:32]}...")
+        accuracy = f"{run.logged['accuracy']:.4f}" if run else "-"
+        table.add_row(name, str(run.step) if run else "-", accuracy, f"{digest[:32]} ...")
     return table
 
 
-def _draw(out: Path, runs: dict[str, RunResult]) -> Path:
+def _losses(run: Path) -> list[float]:
+    return [float(e["loss"]) for e in read_events(run / "events.jsonl") if e["event"] == "step"]
+
+
+def _reference_losses(run: Path) -> list[float]:
+    """Every rank wrote its own losses; the step's is their mean."""
+    ranks = [(run / f"rank-{rank}.jsonl").read_text().splitlines() for rank in range(_WORKERS)]
+    return [
+        sum(float.fromhex(json.loads(line)["loss"]) for line in lines) / _WORKERS for lines in zip(*ranks, strict=True)
+    ]
+
+
+def _draw(curves: dict[str, list[float]], picture: Path) -> Path:
     """The curves lie on top of each other, so each is drawn as dashes of its own phase."""
     import matplotlib
 
@@ -83,16 +97,14 @@ def _draw(out: Path, runs: dict[str, RunResult]) -> Path:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(8, 4.5))
-    for i, name in enumerate(runs):
-        events = read_events(out / f"executors-{i + 1}" / "events.jsonl")
-        losses = [(e["step"], float(e["loss"])) for e in events if e["event"] == "step"]
-        dashes = (i * 6, (6, 6 * (len(runs) - 1)))
-        axes.plot(*zip(*losses, strict=True), label=name, linewidth=2, linestyle=dashes)
-    axes.set(xlabel="global step", ylabel="training loss", title="One job on 1, 2, 3 and 4 executors: one curve")
+    for i, (name, losses) in enumerate(curves.items()):
+        dashes = (i * 6, (6, 6 * (len(curves) - 1)))
+        axes.plot(range(1, len(losses) + 1), losses, color=f"C{i}", linewidth=2, linestyle=dashes)
+        axes.plot([], [], color=f"C{i}", linewidth=2, label=name)
+    axes.set(xlabel="global step", ylabel="training loss", title="One job, five runs, one curve")
     axes.legend(frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
-    picture = out / "loss.png"
     figure.savefig(picture, dpi=130)
     return picture
 

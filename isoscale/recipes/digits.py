@@ -63,7 +63,7 @@ def train(job: isoscale.Job) -> None:
     epochs = parser.parse_args().epochs
 
     model = job.model(network())
-    optimizer = job.keep("optimizer", torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9))
+    optimizer = job.keep("optimizer", torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9))
     schedule = job.keep("schedule", torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs))
     loader = job.loader(Digits(train=True), batch_size=16, shuffle=True)
     validation = job.loader(Digits(train=False), batch_size=45, train=False)
