@@ -119,7 +119,7 @@ def main() -> None:
     for load in workloads():
         for k in (1, 4, 16) if quick else (1, 2, 4, 8, 16):
             for order in ("ddp", "tree"):
-                pairs = max(4, (100 if not quick else 40) // k)
+                pairs = max(3, (24 if not quick else 12) // k)
                 found = interleave(
                     plain_side(load, k), isoscale_side(load, k, order), blocks=2 if quick else 5, pairs=pairs
                 )
