@@ -66,14 +66,16 @@ def isoscale_side(load: Workload, placement: Placement, rank: int, order: Any, s
     return step, job
 
 
-def interleaved(sides: dict[str, Step], blocks: int, pairs: int) -> dict[str, list[list[float]]]:
-    """All sides in an order that is random but the same in both processes; from barrier to both being done."""
+def interleaved(make: Callable[[int], dict[str, Step]], blocks: int, pairs: int) -> dict[str, list[list[float]]]:
+    """All sides in an order that is random but the same in both processes; every block builds them anew."""
     order = random.Random(1)
-    times: dict[str, list[list[float]]] = {name: [[] for _ in range(blocks)] for name in sides}
-    for side in sides.values():
-        for _ in range(3):
-            side()
+    times: dict[str, list[list[float]]] = {}
     for block in range(blocks):
+        sides = make(block)
+        for name, side in sides.items():
+            times.setdefault(name, []).append([])
+            for _ in range(3):
+                side()
         for _ in range(pairs):
             for name in order.sample(list(sides), len(sides)):
                 dist.barrier()
@@ -127,12 +129,16 @@ def compare(
     load: Workload, n: int, orders: tuple[str, ...], rank: int, directory: Path, quick: bool
 ) -> list[dict[str, Any]]:
     placement = Placement.even(n, 2)
-    stock = stock_side(load, n // 2)
-    sides: dict[str, Step] = {"a": stock, "control": stock}
     jobs: dict[str, Job] = {}
-    for order in orders:
-        sides[order], jobs[order] = isoscale_side(load, placement, rank, order, directory / f"{load.name}-{n}-{order}")
-    times = interleaved(sides, 2 if quick else 5, (30 if quick else 60) // (n // 2))
+
+    def make(block: int) -> dict[str, Step]:
+        sides: dict[str, Step] = {"a": stock_side(load, n // 2), "control": stock_side(load, n // 2)}
+        for order in orders:
+            store = directory / f"{load.name}-{n}-{order}-{block}"
+            sides[order], jobs[order] = isoscale_side(load, placement, rank, order, store)
+        return sides
+
+    times = interleaved(make, 2 if quick else 5, (30 if quick else 24) // (n // 2))
     rows = []
     model = load.make()
     plain_ms = plain_all_reduce(sum(p.numel() for p in model.parameters()), 30)

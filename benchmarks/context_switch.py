@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -117,12 +118,11 @@ def main() -> None:
     absolute = switch_us()
     print(f"one switch of random streams {absolute['streams_us']} us; engine per turn {absolute['turn_us']} us")
     for load in workloads():
-        for k in (1, 4, 16) if quick else (1, 2, 4, 8, 16):
+        for k in (1, 4, 16) if quick or megabytes(load.make()) > 20 else (1, 2, 4, 8, 16):
             for order in ("ddp", "tree"):
-                pairs = max(3, (24 if not quick else 12) // k)
-                found = interleave(
-                    plain_side(load, k), isoscale_side(load, k, order), blocks=2 if quick else 5, pairs=pairs
-                )
+                pairs = max(1, 8 // k)
+                plain, ours = partial(plain_side, load, k), partial(isoscale_side, load, k, order)
+                found = interleave(plain, ours, blocks=3 if quick else 12, pairs=pairs)
                 row = {
                     "model": load.name,
                     "mb": round(megabytes(load.make()), 1),

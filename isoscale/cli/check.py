@@ -28,7 +28,7 @@ _DEPENDS = {"yes": "[red]yes[/]", "no": "[green]no[/]", "unknown": "[yellow]unkn
 
 Kinds = Annotated[
     str | None,
-    typer.Option(help="Kinds to compare.  [default: cpu-avx2,cpu-sse as far as this host can]", show_default=False),
+    typer.Option(help="Kinds to compare.  \\[default: cpu-avx2,cpu-sse as far as this host can]", show_default=False),
 ]
 Steps = Annotated[int, typer.Option(help="Steps of each run; all but the first two are timed.", min=2)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the report as one JSON object.")]

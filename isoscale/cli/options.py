@@ -34,7 +34,9 @@ __all__ = [
 Script = Annotated[str, typer.Argument(help="Training script that ends with isoscale.run(train).", show_default=False)]
 ScriptArgs = Annotated[list[str] | None, typer.Argument(help="Arguments for the script, after --.", show_default=False)]
 Workers = Annotated[int, typer.Option(help="Logical workers N: the job's identity, constant for its life.")]
-Executors = Annotated[int | None, typer.Option(help="Executor processes E, 1 to N.  [default: 1]", show_default=False)]
+Executors = Annotated[
+    int | None, typer.Option(help="Executor processes E, 1 to N.  \\[default: 1]", show_default=False)
+]
 Devices = Annotated[str | None, typer.Option(help='Executors by kind, such as "cpu*2+cpu-sse*1".', show_default=False)]
 Determinism = Annotated[
     Literal["off", "elastic", "heterogeneous"],
@@ -43,7 +45,7 @@ Determinism = Annotated[
 Kinds = Annotated[
     str | None,
     typer.Option(
-        help="Every kind the job may ever meet, such as cpu-avx2,cpu-sse.  [default: those in --devices]",
+        help="Every kind the job may ever meet, such as cpu-avx2,cpu-sse.  \\[default: those in --devices]",
         show_default=False,
     ),
 ]
@@ -53,7 +55,7 @@ OrderOption = Annotated[
 Seed = Annotated[int, typer.Option(help="Seeds set-up; logical worker r gets seed + r.")]
 Threads = Annotated[int, typer.Option(help="Intra-op threads per executor; part of the job's identity.")]
 Out = Annotated[
-    Path | None, typer.Option(help="Directory of the run.  [default: runs/SCRIPT-TIME]", show_default=False)
+    Path | None, typer.Option(help="Directory of the run.  \\[default: runs/SCRIPT-TIME]", show_default=False)
 ]
 Until = Annotated[int | None, typer.Option(help="Stop when this many steps are committed.", show_default=False)]
 

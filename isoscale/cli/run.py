@@ -70,7 +70,7 @@ def run(
     )
     with Progress(console) as progress:
         result = asyncio.run(run_job(spec, found, progress))
-    shown = directory if out is None else out
+    shown = out if out is not None else directory.relative_to(Path.cwd())
     if result.exit_code == 0:
         _report(console, result, workers, found.total, shown)
     else:
@@ -81,8 +81,8 @@ def run(
 def _report(console: Console, result: RunResult, workers: int, num_executors: int, out: object) -> None:
     why = f" ({result.stop_reason})" if result.stop_reason else ""
     console.print(
-        f"done{why}: {result.step} steps of {workers} logical workers on {num_executors} executors "
-        f"in {duration(result.seconds)}",
+        f"done{why}: {result.step} steps of {workers} logical worker{'s'[: workers != 1]} "
+        f"on {num_executors} executor{'s'[: num_executors != 1]} in {duration(result.seconds)}",
         highlight=False,
     )
     console.print(f"digest {result.digest}", highlight=False)

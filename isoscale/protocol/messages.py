@@ -22,10 +22,8 @@ __all__ = [
     "Hello",
     "Logged",
     "Recorded",
-    "Refused",
     "Saved",
     "StepDone",
-    "Stop",
     "Welcome",
     "decode_from_coordinator",
     "decode_from_executor",
@@ -57,18 +55,6 @@ class Begin(_Message, frozen=True, kw_only=True, tag=True):
     #: this executor's position in the placement
     index: int
     store: str
-
-
-class Stop(_Message, frozen=True, kw_only=True, tag=True):
-    """End after the step that is being computed."""
-
-    reason: str
-
-
-class Refused(_Message, frozen=True, kw_only=True, tag=True):
-    """The executor may not take part."""
-
-    reason: str
 
 
 # ---- from an executor ----
@@ -154,7 +140,7 @@ class Failed(_Message, frozen=True, kw_only=True, tag=True):
     step: int
 
 
-FromCoordinator = Welcome | Begin | Stop | Refused
+FromCoordinator = Welcome | Begin
 FromExecutor = Hello | StepDone | Logged | Audited | Recorded | Saved | Finished | Failed
 
 _encoder = msgspec.msgpack.Encoder()

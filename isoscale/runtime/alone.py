@@ -41,9 +41,6 @@ class ConsoleSink:
     def audited(self, *, step: int, digest: str) -> None:
         pass
 
-    def stop_reason(self) -> str:
-        return ""
-
 
 def run_alone(train: Callable[[Job], Any], *, workers: int | None = None, seed: int | None = None) -> None:
     given = env.seed()

@@ -13,6 +13,7 @@ import queue
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -53,7 +54,6 @@ class _Link:
         self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._incoming: queue.SimpleQueue[m.FromCoordinator] = queue.SimpleQueue()
         self._leaving = False
-        self.stop_reason = ""
         self._sender = threading.Thread(target=self._send_all, name="to coordinator", daemon=True)
         self._sender.start()
         threading.Thread(target=self._receive_all, name="from coordinator", daemon=True).start()
@@ -81,11 +81,7 @@ class _Link:
     def _receive_all(self) -> None:
         try:
             for frame in self._socket:
-                message = m.decode_from_coordinator(frame if isinstance(frame, bytes) else frame.encode())
-                if isinstance(message, m.Stop):
-                    self.stop_reason = message.reason
-                else:
-                    self._incoming.put(message)
+                self._incoming.put(m.decode_from_coordinator(frame if isinstance(frame, bytes) else frame.encode()))
         except ConnectionClosed:
             pass
         self._coordinator_gone()
@@ -130,9 +126,6 @@ class _LinkSink:
     def audited(self, *, step: int, digest: str) -> None:
         self._link.send(m.Audited(step=step, digest=digest))
 
-    def stop_reason(self) -> str:
-        return self._link.stop_reason
-
 
 def run_executor(train: Callable[[Job], Any]) -> NoReturn:
     """Called by `isoscale.run` in a process that a coordinator started. Ends the process."""
@@ -146,10 +139,9 @@ def run_executor(train: Callable[[Job], Any]) -> NoReturn:
     job: Job | None = None
     try:
         job, code = _prepare(link, executor or 0, train), 0
-        if job is not None:
-            digest = execute(job, train)
-            _save_result(job, link)
-            link.send(m.Finished(executor=executor or 0, step=job.step, digest=digest, stop_reason=job._stop_reason))
+        digest = execute(job, train)
+        _save_result(job, link)
+        link.send(m.Finished(executor=executor or 0, step=job.step, digest=digest, stop_reason=job._stop_reason))
     except BaseException as error:
         code = _report_failure(link, executor or 0, job, error)
     link.close()
@@ -159,8 +151,8 @@ def run_executor(train: Callable[[Job], Any]) -> NoReturn:
     os._exit(code)
 
 
-def _prepare(link: _Link, executor: int, train: Callable[[Job], Any]) -> Job | None:
-    """From the first message to a job that can train; None if the coordinator refuses this executor."""
+def _prepare(link: _Link, executor: int, train: Callable[[Job], Any]) -> Job:
+    """From the first message to a job that can train."""
     welcome = link.receive()
     assert isinstance(welcome, m.Welcome), f"expected Welcome, got {welcome}"
     spec = welcome.spec
@@ -179,8 +171,6 @@ def _prepare(link: _Link, executor: int, train: Callable[[Job], Any]) -> Job | N
         )
     )
     begin = link.receive()
-    if isinstance(begin, m.Refused):
-        return None
     assert isinstance(begin, m.Begin), f"expected Begin, got {begin}"
     placement = Placement(shares=begin.shares)
     exchange: Exchange = LocalExchange(spec.workers)
@@ -204,9 +194,9 @@ def _prepare(link: _Link, executor: int, train: Callable[[Job], Any]) -> Job | N
 
 def _save_result(job: Job, link: _Link) -> None:
     if job.is_main:
-        path = job.out / "final.pt"
+        start, path = time.perf_counter(), job.out / "final.pt"
         atomic_save(job._state.final(job.step), path)
-        link.send(m.Saved(step=job.step, path=path.name, seconds=0.0))
+        link.send(m.Saved(step=job.step, path=path.name, seconds=round(time.perf_counter() - start, 6)))
 
 
 def _report_failure(link: _Link, executor: int, job: Job | None, error: BaseException) -> int:

@@ -41,16 +41,13 @@ Value = float | int | str | bool | None
 
 
 class Sink(Protocol):
-    """Carries facts out of the process. Called by the first executor only, except `stop_reason`; never blocks."""
+    """Carries facts out of the process. Called on the first executor only; never blocks."""
 
     def step(self, *, step: int, epoch: int, values: Combined, seconds: float, samples: int, total: int) -> None: ...
 
     def logged(self, *, step: int, epoch: int, values: dict[str, Value]) -> None: ...
 
     def audited(self, *, step: int, digest: str) -> None: ...
-
-    def stop_reason(self) -> str:
-        """Why the job should end after this step; empty to go on."""
 
 
 class Job:
@@ -247,15 +244,14 @@ class Job:
         return f"{where}, epoch {self.epoch}, step {self.step + 1}, learning rates {rates}"
 
     def _commit(self, tally: Tally) -> Sealed:
-        stop = self._turn_stop or (self._sink.stop_reason() if self.is_main else "")
-        sealed = self._engine.finish(tally, digest=self._digest, stop=bool(stop))
+        sealed = self._engine.finish(tally, digest=self._digest, stop=bool(self._turn_stop))
         if sealed.differing:
             self._raise_audit(sealed.differing)
         if self._digest and self.is_main:
             self._sink.audited(step=self.step, digest=self._audited)
         self.step += 1
         if sealed.stop:
-            self._stop_reason = stop or "another logical worker asked for it"
+            self._stop_reason = self._turn_stop or "another logical worker asked for it"
         if self.is_main:
             now = time.perf_counter()
             self._sink.step(

@@ -112,9 +112,6 @@ class _Replayer:
     def audited(self, *, step: int, digest: str) -> None:
         pass
 
-    def stop_reason(self) -> str:
-        return ""
-
     # ---- probe ----
 
     def before_step(self, step: int) -> None:

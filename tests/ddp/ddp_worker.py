@@ -56,9 +56,6 @@ class Records:
     def audited(self, *, step: int, digest: str) -> None:
         self.audits += 1
 
-    def stop_reason(self) -> str:
-        return ""
-
 
 def run_reference(train: Train, spec: JobSpec, directory: Path, shares: tuple[int, ...], rank: int) -> Part:
     store = dist.FileStore(str(directory / "store"), len(shares))

@@ -32,9 +32,6 @@ class Audits:
     def audited(self, *, step: int, digest: str) -> None:
         self.steps.append(step)
 
-    def stop_reason(self) -> str:
-        return ""
-
 
 def run_alone(train: Callable[[Job], None], **spec: Any) -> list[int]:
     """All logical workers in this process, with the options a user gets; returns the audited steps."""

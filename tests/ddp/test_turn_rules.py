@@ -32,9 +32,6 @@ class Silence:
 
     def audited(self, **facts: Any) -> None: ...
 
-    def stop_reason(self) -> str:
-        return ""
-
 
 def run_alone(train: Train, *, workers: int = 2) -> Job:
     """All logical workers in this process."""

@@ -121,9 +121,6 @@ class Losses:
     def audited(self, **rest: Any) -> None:
         pass
 
-    def stop_reason(self) -> str:
-        return ""
-
 
 def run(train: Callable[[Any], None], workers: int, order: Any) -> dict[str, Any]:
     sink = Losses()
