@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from context_switch import Quiet, endless
-from measure import quick_option, ratio_of, save
+from measure import as_executor, quick_option, ratio_of, save
 from models import Workload, megabytes, workloads
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
@@ -172,6 +172,7 @@ def compare(
 
 def main() -> None:
     quick = quick_option(__doc__ or "").quick
+    as_executor()
     with tempfile.TemporaryDirectory() as directory:
         mp.spawn(rank_main, (directory, quick), nprocs=2)
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from measure import interleave, percentile, quick_option, save
+from measure import as_executor, interleave, percentile, quick_option, save
 from models import Workload, megabytes, workloads
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -112,6 +112,7 @@ def _turn_overhead(load: Workload) -> float:
 
 def main() -> None:
     quick = quick_option(__doc__ or "").quick
+    as_executor()
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     rows = []

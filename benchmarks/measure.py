@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import random
 import statistics
@@ -18,6 +19,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from isoscale.backends.local import ALLOCATOR
 
 Make = Callable[[], Callable[[], None]]
 RESULTS = Path(__file__).parent / "results"
@@ -103,6 +106,12 @@ def save(name: str, rows: Any, **facts: Any) -> None:
     path = RESULTS / f"{name}.json"
     path.write_text(json.dumps(result, indent=1) + "\n")
     print(f"written {path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}")
+
+
+def as_executor() -> None:
+    """Start this process again with the memory settings that executors get, for all sides alike."""
+    if not set(ALLOCATOR) <= set(os.environ):
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**ALLOCATOR, **os.environ})
 
 
 def quick_option(description: str) -> argparse.Namespace:

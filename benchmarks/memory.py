@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from measure import quick_option, save
+from measure import as_executor, quick_option, save
 
 _STEPS = 4
 _POINT = """
@@ -67,6 +67,7 @@ def packed_mb(k: int) -> float:
 
 def main() -> None:
     quick = quick_option(__doc__ or "").quick
+    as_executor()
     sys.path.insert(0, str(Path(__file__).parent))
     from models import megabytes, workloads
 

@@ -13,7 +13,11 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-__all__ = ["LocalProcess", "start_process"]
+__all__ = ["ALLOCATOR", "LocalProcess", "start_process"]
+
+#: glibc's malloc, for processes that train: memory stays with the process. Every turn frees its gradients and the
+#: next one asks for them again; handing pages back to the system in between cost 1 ms a turn for a 6.5 MB model.
+ALLOCATOR = {"MALLOC_TRIM_THRESHOLD_": str(2**40), "MALLOC_MMAP_THRESHOLD_": str(32 * 2**20)}
 
 _GRACE_S = 3.0
 _TAIL_LINES = 30

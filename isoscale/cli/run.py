@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -70,7 +71,7 @@ def run(
     )
     with Progress(console) as progress:
         result = asyncio.run(run_job(spec, found, progress))
-    shown = out if out is not None else directory.relative_to(Path.cwd())
+    shown = out if out is not None else Path(os.path.relpath(directory))
     if result.exit_code == 0:
         _report(console, result, workers, found.total, shown)
     else:

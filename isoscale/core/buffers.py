@@ -23,6 +23,9 @@ _Mark = tuple[torch.Tensor, int]
 
 _LARGEST_VECTOR = 1 << 16
 
+#: integers of the same width compare bits, and cost one call
+_INTEGERS = {torch.float32: torch.int32, torch.float64: torch.int64, torch.int64: torch.int64}
+
 
 class BufferSet:
     def __init__(self, module: torch.nn.Module, *, broadcast: bool) -> None:
@@ -175,4 +178,7 @@ def _may_be_statistics(buffer: torch.Tensor) -> bool:
 def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
+    integers = _INTEGERS.get(a.dtype)
+    if integers is not None:
+        return torch.equal(a.detach().view(integers), b.view(integers))
     return torch.equal(a.contiguous().reshape(-1).view(torch.uint8), b.contiguous().reshape(-1).view(torch.uint8))

@@ -99,11 +99,11 @@ class ContextSwitch:
     def enter(self, logical_rank: int) -> None:
         """Make a logical worker's context active; from outside or straight from another worker."""
         assert self._streams is not None
+        before = rng.swap(self._streams[logical_rank])
         if self.active is None:
-            self._job_streams = rng.capture()
+            self._job_streams = before
         else:
-            self._save()
-        rng.restore(self._streams[logical_rank])
+            self._save(before)
         for generator, states in self._generators.values():
             generator.set_state(states[logical_rank])
         for proxy in self._objects.values():
@@ -114,9 +114,8 @@ class ContextSwitch:
         """Back to the job-wide stream."""
         if self.active is None:
             return
-        self._save()
         assert self._job_streams is not None
-        rng.restore(self._job_streams)
+        self._save(rng.swap(self._job_streams))
         self.active = None
 
     def state_of(self, logical_rank: int) -> dict[str, Any]:
@@ -143,10 +142,10 @@ class ContextSwitch:
             else:
                 objects[logical_rank].load_state_dict(value)
 
-    def _save(self) -> None:
+    def _save(self, streams: rng.Streams) -> None:
         assert self._streams is not None
         assert self.active is not None
-        self._streams[self.active] = rng.capture()
+        self._streams[self.active] = streams
         for generator, states in self._generators.values():
             states[self.active] = generator.get_state()
 

@@ -27,6 +27,8 @@ class PositionGate:
 
     def announce(self, position: str) -> None:
         """Say where this executor stands; does not wait for the others."""
+        if self._exchange.placement.num_executors == 1:
+            return
         self._position = position
         self._hashes.zero_()
         self._hashes[self._exchange.index] = short_hash(position)

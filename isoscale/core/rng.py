@@ -17,7 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["Streams", "capture", "isolated", "restore", "seed_all", "seeded"]
+from isoscale.core import numpy_stream
+from isoscale.core.numpy_stream import NumpyStream
+
+__all__ = ["Streams", "capture", "isolated", "restore", "seed_all", "seeded", "swap"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +28,7 @@ class Streams:
     """One snapshot of all global generators. Never mutated after capture."""
 
     python: tuple[Any, ...]
-    numpy: tuple[Any, ...]
+    numpy: NumpyStream
     torch: Tensor
     #: None where CUDA is not in use
     cuda: Tensor | None
@@ -33,44 +36,49 @@ class Streams:
     def to_state(self) -> dict[str, Any]:
         """Tensors and plain numbers only, so that a checkpoint loads with `weights_only=True`."""
         version, words, gauss = self.python
-        _, keys, position, has_gauss, cached = self.numpy
         return {
             "python_version": version,
             "python_words": torch.tensor(words, dtype=torch.int64),
             "python_gauss": gauss,
-            "numpy_keys": torch.from_numpy(keys.astype(np.int64)),
-            "numpy_position": int(position),
-            "numpy_has_gauss": int(has_gauss),
-            "numpy_cached": float(cached),
+            "numpy_keys": torch.from_numpy(self.numpy.words.astype(np.int64)),
+            "numpy_position": self.numpy.position,
+            "numpy_has_gauss": int(self.numpy.has_gauss),
+            "numpy_cached": self.numpy.gauss,
             "torch": self.torch,
             "cuda": self.cuda,
         }
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Streams:
-        keys = state["numpy_keys"].numpy().astype(np.uint32)
+        keys, position = state["numpy_keys"].numpy(), state["numpy_position"]
         return cls(
             (state["python_version"], tuple(state["python_words"].tolist()), state["python_gauss"]),
-            ("MT19937", keys, state["numpy_position"], state["numpy_has_gauss"], state["numpy_cached"]),
+            NumpyStream.of(keys, position, state["numpy_has_gauss"], state["numpy_cached"]),
             state["torch"],
             state["cuda"],
         )
 
 
 def capture() -> Streams:
-    numpy_state = np.random.get_state()
-    if not isinstance(numpy_state, tuple) or numpy_state[0] != "MT19937":
-        raise RuntimeError("the global NumPy generator was replaced; only its default MT19937 can be switched")
-    cuda = torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None
-    return Streams(random.getstate(), numpy_state, torch.default_generator.get_state(), cuda)
+    return Streams(random.getstate(), numpy_stream.capture(), torch.default_generator.get_state(), _cuda())
 
 
 def restore(streams: Streams) -> None:
     random.setstate(streams.python)
-    np.random.set_state(streams.numpy)
+    numpy_stream.restore(streams.numpy)
     torch.default_generator.set_state(streams.torch)
     if streams.cuda is not None:
         torch.cuda.set_rng_state(streams.cuda)
+
+
+def swap(streams: Streams) -> Streams:
+    """Restore `streams` and return what was active: `capture` and `restore` in one, and cheaper."""
+    before = Streams(random.getstate(), numpy_stream.swap(streams.numpy), torch.default_generator.get_state(), _cuda())
+    random.setstate(streams.python)
+    torch.default_generator.set_state(streams.torch)
+    if streams.cuda is not None:
+        torch.cuda.set_rng_state(streams.cuda)
+    return before
 
 
 def seed_all(seed: int) -> None:
@@ -94,3 +102,8 @@ def isolated() -> Iterator[None]:
         yield
     finally:
         restore(before)
+
+
+def _cuda() -> Tensor | None:
+    is_used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    return torch.cuda.get_rng_state() if is_used else None

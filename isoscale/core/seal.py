@@ -41,6 +41,8 @@ class Seal:
     def close(self, tally: Tally, *, digest: str, stop: bool) -> Sealed:
         """Called with every reduced bucket and buffer in hand, by executors that stand at the same position."""
         values = tally.values()
+        if self._exchange.placement.num_executors == 1:
+            return Sealed(combine(values), stop, ())
         while True:
             vector = self._pack(values, digest, stop)
             self._exchange.sum_int64(vector)
@@ -49,16 +51,14 @@ class Seal:
             self._learn(values)
         digests = vector[_HEADER : _HEADER + self._exchange.placement.num_executors].tolist()
         differing = tuple(e for e, d in enumerate(digests) if d != digests[0])
-        return Sealed(combine(self._unpack(vector, values)), bool(vector[_STOP]), differing)
+        return Sealed(combine(self._unpack(vector)), bool(vector[_STOP]), differing)
 
     def _pack(self, values: Mapping[ValueSpec, Mapping[int, torch.Tensor]], digest: str, stop: bool) -> torch.Tensor:
-        executors, index = self._exchange.placement.num_executors, self._exchange.index
+        index = self._exchange.index
         vector = torch.zeros(self._length(), dtype=torch.int64)
         vector[_STOP] = int(stop)
         vector[_UNKNOWN] = int(any(spec not in self._specs for spec in values))
         vector[_HEADER + index] = short_hash(digest) if digest else 0
-        if executors == 1:
-            return vector  # nobody else reads the values
         n = self._exchange.placement.num_logical_workers
         for spec, at in self._places():
             for rank, value in values.get(spec, {}).items():
@@ -68,11 +68,7 @@ class Seal:
                 vector[start : start + spec.numel] += bits
         return vector
 
-    def _unpack(
-        self, vector: torch.Tensor, mine: Mapping[ValueSpec, Mapping[int, torch.Tensor]]
-    ) -> Mapping[ValueSpec, Mapping[int, torch.Tensor]]:
-        if self._exchange.placement.num_executors == 1:
-            return mine
+    def _unpack(self, vector: torch.Tensor) -> Mapping[ValueSpec, Mapping[int, torch.Tensor]]:
         n = self._exchange.placement.num_logical_workers
         out: dict[ValueSpec, dict[int, torch.Tensor]] = {}
         for spec, at in self._places():
@@ -96,8 +92,6 @@ class Seal:
 
     def _length(self) -> int:
         executors, n = self._exchange.placement.num_executors, self._exchange.placement.num_logical_workers
-        if executors == 1:
-            return _HEADER + 1
         sizes = (n + (s.numel if s.kind == "int" else n * s.numel) for s in self._specs)
         return _HEADER + executors + sum(sizes)
 

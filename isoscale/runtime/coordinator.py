@@ -27,7 +27,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 
 from isoscale import env
-from isoscale.backends.local import LocalProcess, start_process
+from isoscale.backends.local import ALLOCATOR, LocalProcess, start_process
 from isoscale.clock import Clock, WallClock
 from isoscale.errors import IsoscaleError
 from isoscale.kinds import DeviceSet, executor_environment, profile_named, profile_of
@@ -150,7 +150,8 @@ class _Coordinator:
             "PYTHONHASHSEED": "0",
             "PYTHONUNBUFFERED": "1",
         }
-        environment = executor_environment(env.child_environment(variables), profile, self._spec.threads)
+        inherited = {**ALLOCATOR, **env.child_environment(variables)}
+        environment = executor_environment(inherited, profile, self._spec.threads)
         command = [sys.executable, self._spec.script, *self._spec.script_args]
         logs = Path(self._spec.out) / "logs"
         logs.mkdir(exist_ok=True)

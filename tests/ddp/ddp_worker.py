@@ -28,6 +28,7 @@ from ddp_pool import Part
 
 from isoscale.core.digest import flat_state, tensor_digest
 from isoscale.core.exchange import LocalExchange
+from isoscale.core.numpy_stream import NumpyStream
 from isoscale.core.totals import Combined
 from isoscale.runtime.collective import connect
 from isoscale.runtime.execute import code_of, execute
@@ -89,7 +90,7 @@ def run_elastic(train: Train, spec: JobSpec, directory: Path, shares: tuple[int,
                 own[rank] |= {f"buffer {name}.{b}": text(v) for b, v in zip(model.buffers.names, mine, strict=True)}
         if job._engine.contexts.started:
             kept = job._engine.contexts._streams[rank]
-            own[rank] |= stream_digests(kept.python, kept.numpy, kept.torch)
+            own[rank] |= stream_digests(kept.python, legacy(kept.numpy), kept.torch)
     final = state(job._state.final(job.step), models, job._state.kept)
     return Part(job.step, final, sink.logged_values, own, sink.audits)
 
@@ -119,6 +120,11 @@ def buffers(models: dict[str, Any]) -> dict[str, str]:
 
 def streams() -> dict[str, str]:
     return stream_digests(random.getstate(), np.random.get_state(), torch.get_rng_state())
+
+
+def legacy(stream: NumpyStream) -> tuple[Any, ...]:
+    """As `numpy.random.get_state()` gives it."""
+    return "MT19937", stream.words, stream.position, int(stream.has_gauss), stream.gauss
 
 
 def stream_digests(python: Any, numpy: Any, torch_state: torch.Tensor) -> dict[str, str]:
