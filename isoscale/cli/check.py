@@ -61,7 +61,6 @@ def check(
         seed=seed,
         threads=threads,
         until=steps,
-        out=Path(),
     )
     if out is not None:
         _claim(out)

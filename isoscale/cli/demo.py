@@ -15,7 +15,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from isoscale.cli.progress import Progress
+from isoscale.cli.progress import Progress, count
 from isoscale.cli.run import report_failure
 from isoscale.cli.verify import ReferenceProgress
 from isoscale.kinds import DeviceSet
@@ -37,7 +37,7 @@ def main() -> int:
     console.print("A small convolutional network on handwritten digits: BatchNorm, dropout, random shifts.\n")
     runs: dict[str, RunResult] = {}
     for executors in range(1, _WORKERS + 1):
-        name = f"{executors} executor{'s' if executors > 1 else ''}"
+        name = count(executors, "executor")
         result = _elastic(console, replace(spec, out=str(out / f"executors-{executors}")), executors, name)
         if result.exit_code:
             report_failure(result, out / f"executors-{executors}")

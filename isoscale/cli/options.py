@@ -100,11 +100,10 @@ def job_spec(
     seed: int,
     threads: int,
     until: int | None,
-    out: Path,
     audit_every: int = 100,
     record: bool = False,
 ) -> JobSpec:
-    """Check everything a person can get wrong before any process is started."""
+    """Check everything a person can get wrong before any process is started. Where it writes is added later."""
     path = Path(script)
     if not path.is_file():
         raise UserError(
@@ -144,7 +143,6 @@ def job_spec(
         determinism=determinism,
         kinds=declared,
         profile=profile,
-        out=str(out),
         until=until or 0,
         audit_every=audit_every,
         script=str(path.resolve()),

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from isoscale.protocol import messages as m
 
-__all__ = ["Progress", "duration"]
+__all__ = ["Progress", "count", "duration"]
 
 _PLAIN_EVERY_S = 5.0
 _WINDOW = 30
@@ -52,7 +52,7 @@ class Progress:
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def on_begin(self, num_executors: int) -> None:
-        text = f"{self._label}training on {num_executors} executor{'s' if num_executors != 1 else ''} ..."
+        text = f"{self._label}training on {count(num_executors, 'executor')} ..."
         if self._live is not None:
             self._live.update(Text(text, style="dim"))
         else:
@@ -87,7 +87,7 @@ class Progress:
             parts.append(f"loss {_number(step.loss)}")
         if elapsed > 0:
             parts.append(f"{samples / elapsed:,.0f} samples/s")
-        parts.append(f"{num_executors} executor{'s' if num_executors != 1 else ''}")
+        parts.append(count(num_executors, "executor"))
         if step.total and steps_per_s > 0:
             parts.append(f"{duration((step.total - step.step) / steps_per_s)} left")
         line = Text(self._label, style="bold")
@@ -95,6 +95,14 @@ class Progress:
             filled = round(16 * min(1.0, step.step / step.total))
             line.append("━" * filled, style="green").append("━" * (16 - filled), style="bright_black").append("  ")
         return line.append("  ".join(parts), style="default")
+
+
+def count(number: int, noun: str) -> str:
+    """
+    >>> count(1, "executor"), count(3, "process")
+    ('1 executor', '3 processes')
+    """
+    return f"{number} {noun}{'' if number == 1 else 'es' if noun.endswith('s') else 's'}"
 
 
 def duration(seconds: float) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +14,7 @@ from rich.panel import Panel
 from rich.text import Text
 
 from isoscale.cli import options as o
-from isoscale.cli.progress import Progress, duration
+from isoscale.cli.progress import Progress, count, duration
 from isoscale.runtime.coordinator import RunResult, run_job
 
 __all__ = ["run"]
@@ -40,21 +41,6 @@ def run(
     console = Console(soft_wrap=True)
     found = o.device_set(executors, devices, workers)
     # Checked before a directory is made, so that a mistake leaves nothing behind.
-    o.job_spec(
-        script,
-        script_args,
-        workers=workers,
-        devices=found,
-        determinism=determinism,
-        kinds=kinds,
-        order=order,
-        seed=seed,
-        threads=threads,
-        until=until,
-        out=Path(),
-        audit_every=audit_every,
-    )
-    directory = o.claim_directory(out, script)
     spec = o.job_spec(
         script,
         script_args,
@@ -66,9 +52,10 @@ def run(
         seed=seed,
         threads=threads,
         until=until,
-        out=directory,
         audit_every=audit_every,
     )
+    directory = o.claim_directory(out, script)
+    spec = replace(spec, out=str(directory))
     with Progress(console) as progress:
         result = asyncio.run(run_job(spec, found, progress))
     shown = out if out is not None else Path(os.path.relpath(directory))
@@ -82,8 +69,8 @@ def run(
 def _report(console: Console, result: RunResult, workers: int, num_executors: int, out: object) -> None:
     why = f" ({result.stop_reason})" if result.stop_reason else ""
     console.print(
-        f"done{why}: {result.step} steps of {workers} logical worker{'s'[: workers != 1]} "
-        f"on {num_executors} executor{'s'[: num_executors != 1]} in {duration(result.seconds)}",
+        f"done{why}: {result.step} steps of {count(workers, 'logical worker')} "
+        f"on {count(num_executors, 'executor')} in {duration(result.seconds)}",
         highlight=False,
     )
     console.print(f"digest {result.digest}", highlight=False)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from isoscale.cli import options as o
-from isoscale.cli.progress import Progress
+from isoscale.cli.progress import Progress, count
 from isoscale.errors import UserError
 from isoscale.kinds import DeviceSet
 from isoscale.runtime.coordinator import RunResult, run_job
@@ -64,7 +63,6 @@ def verify(
         seed=seed,
         threads=threads,
         until=until,
-        out=Path("."),
         record=True,
     )
     spec = replace(spec, out=str(o.claim_directory(out, script)), trace=0 if explain else None)
@@ -154,7 +152,7 @@ def _show(console: Console, report: Report, spec: JobSpec, devices: DeviceSet) -
     console.print(table)
     console.print(f"elastic    digest {report.elastic_digest}", highlight=False)
     console.print(f"reference  digest {report.reference_digest}", highlight=False)
-    sides = f"{devices.total} executor{'s' if devices.total != 1 else ''} and stock DDP with {spec.workers} processes"
+    sides = f"{count(devices.total, 'executor')} and stock DDP with {count(spec.workers, 'process')}"
     if report.equal:
         console.print(Text(f"equal: {sides} give the same bits", style="bold green"))
         return
