@@ -138,7 +138,7 @@ def compare(
             sides[order], jobs[order] = isoscale_side(load, placement, rank, order, store)
         return sides
 
-    times = interleaved(make, 2 if quick else 4, max(3, 12 // (n // 2)))
+    times = interleaved(make, 2, max(4, 12 // (n // 2)))
     rows = []
     model = load.make()
     plain_ms = plain_all_reduce(sum(p.numel() for p in model.parameters()), 30)
