@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from isoscale.core.bucket_sync import bucket_sync
+from isoscale.core.bucket_sync import BucketSync, bucket_sync
 from isoscale.core.buckets import BucketCaps, Layout, first_layout, rebuilt_layout
 from isoscale.core.exchange import Exchange, denormals_kept
 from isoscale.types import Order
@@ -36,6 +36,8 @@ class GradientSync:
         self._exchange = exchange
         self._find_unused = find_unused
         self._order = order
+        self._waits: list[Callable[[], None]] = []
+        self._buckets: list[BucketSync] = []
         self.layout = first_layout(params, caps, find_unused=find_unused)
         self._prepare()
 
@@ -49,7 +51,7 @@ class GradientSync:
             self.use(rebuilt_layout(self._params, ready_order, self._caps))
 
     def begin_step(self) -> None:
-        self._waits: list[Callable[[], None]] = []
+        self._waits = []
         self._armed = False
         for bucket in self._buckets:
             bucket.begin_step()
@@ -101,5 +103,8 @@ class GradientSync:
     def _prepare(self) -> None:
         """Memory and walking plans for the present layout and placement."""
         buckets = self.layout.buckets
+        # What the layout before this one held must be free before as much again is asked for.
+        self._waits = []
+        self._buckets = []
         self._buckets = [bucket_sync(bucket, self._params, self._exchange, self._order) for bucket in buckets]
         self._place_of = {i: (b, place) for b, bucket in enumerate(buckets) for place, i in enumerate(bucket.params)}
