@@ -25,10 +25,8 @@ control. Ratios come from runs that are interleaved in random order on one machi
 half-width of the control, a side measured against itself. A target is met if the ratio less that half-width meets it.
 Published figures of the papers are from GPUs and stand here for orientation.
 
-Where order `ddp` misses: it holds one scaled copy of the gradients per logical worker and walks all of them at the end
-of the step, because gloo's ring adds the last worker's share first for most of a bucket. With 26 MB and more per copy
-that is memory traffic which plain accumulation, in place and in cache, does not have. Order `tree` has it once per
-level of the tree.
+Where order `ddp` misses, the likely reason (not profiled) is memory traffic: it holds one scaled copy of the gradients
+per logical worker and walks all of them at the end of the step, where plain accumulation adds in place.
 """
 
 

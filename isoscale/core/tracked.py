@@ -187,9 +187,7 @@ class TrackedModel:
         elif turn.training:
             if moving and self._synced_forwards:
                 raise turn.error(_SECOND_FORWARD, _SECOND_FORWARD_REMEDY)
-            if turn.accumulating:
-                self._accumulated_forwards += 1
-            else:
+            if not turn.accumulating:
                 self._synced_forwards += 1
 
     def _on_gradient(self, index: int, param: torch.Tensor) -> None:
@@ -264,7 +262,6 @@ class TrackedModel:
         self._accumulated_late = False
         self._stray_backward = None
         self._synced_forwards = 0
-        self._accumulated_forwards = 0
         self._watching = False
         self._versions = []
 
