@@ -1,0 +1,40 @@
+"""Traces by name: the small ones that the package ships, generators, and files.
+
+Shipped tables hold facts about published experiments; each says in its first lines where they come from.
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+
+from isoscale.errors import UserError
+from isoscale.sim.synthetic import generate, parse_generator
+from isoscale.sim.traces import TraceJob, read_trace
+from isoscale.sim.traces.own import read_own
+
+__all__ = ["BUILTIN", "builtin_trace", "find_trace"]
+
+#: name -> file of isoscale/sim/data
+BUILTIN = {"easyscale": "easyscale_d1aff.csv", "easyscale-d2c": "easyscale_d2c.csv"}
+
+
+def builtin_trace(name: str) -> list[TraceJob]:
+    with resources.as_file(resources.files("isoscale.sim") / "data" / BUILTIN[name]) as path:
+        return list(read_own(path))
+
+
+def find_trace(text: str, format: str = "auto") -> list[TraceJob]:
+    """The jobs of a shipped trace, of a generator such as `philly:jobs=500,seed=1`, or of a file."""
+    if text in BUILTIN:
+        return builtin_trace(text)
+    if Path(text).exists() or "/" in text or text.endswith((".csv", ".json", ".trace")):
+        return read_trace(Path(text), format)
+    if text.partition(":")[0] == "philly":
+        return generate(parse_generator(text))
+    raise UserError(
+        field="--trace",
+        value=text,
+        problem="neither a file nor a known trace",
+        remedy=f"give a path, {', '.join(BUILTIN)}, or a generator such as philly:jobs=1000,days=7,seed=0",
+    )

@@ -1,0 +1,87 @@
+"""Our own trace format: a CSV whose header names the fields of `TraceJob`.
+
+`name,submit_s,devices` are required, and one of `duration_s` and `steps` in each line. Kinds are separated by `|`,
+times of a turn written `V100=0.44|T4=0.68`. An empty field means what an absent column means. Times are seconds.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator
+from dataclasses import fields
+from pathlib import Path
+
+from isoscale.sim.traces.record import Row, TraceJob, table
+
+__all__ = ["COLUMNS", "read_own", "write_own"]
+
+COLUMNS = tuple(field.name for field in fields(TraceJob))
+_REQUIRED = ("name", "submit_s", "devices")
+
+
+def read_own(path: Path) -> Iterator[TraceJob]:
+    for row in table(path, _REQUIRED):
+        duration_s = row.number("duration_s", -1.0, least=-1.0)
+        steps = row.number("steps", -1.0, least=-1.0)
+        if duration_s < 0 and steps < 0:
+            raise row.bad("duration_s", "", "neither duration_s nor steps is given", "give one of them")
+        devices = row.count("devices")
+        kinds = tuple(part.strip() for part in row.text("kinds", "").split("|") if part.strip())
+        yield TraceJob(
+            name=row.text("name"),
+            submit_s=row.number("submit_s"),
+            devices=devices,
+            duration_s=duration_s if duration_s >= 0 else None,
+            steps=steps if steps >= 0 else None,
+            workers=row.count("workers", 0),
+            min_devices=row.count("min_devices", 0),
+            max_devices=row.count("max_devices", 0),
+            application=row.text("application", ""),
+            batch=row.count("batch", 0),
+            kind=row.text("kind", ""),
+            kinds=kinds,
+            turn_s=_turn_times(row),
+            tenant=row.text("tenant", ""),
+            priority=row.count("priority", 0, least=0),
+            deadline_s=row.number("deadline_s", -1.0, least=-1.0) if row.text("deadline_s", "") else None,
+            status=row.text("status", ""),
+        )
+
+
+def write_own(path: Path, jobs: Iterable[TraceJob], *, comment: str = "") -> None:
+    """Writes what `read_own` reads; columns that no job uses are left out."""
+    listed = list(jobs)
+    used = [name for name in COLUMNS if name in _REQUIRED or any(getattr(job, name) for job in listed)]
+    with path.open("w", encoding="utf-8", newline="") as file:
+        file.writelines(f"# {line}\n" for line in comment.splitlines())
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(used)
+        writer.writerows([_text(getattr(job, name)) for name in used] for job in listed)
+
+
+def _turn_times(row: Row) -> dict[str, float]:
+    found = {}
+    for part in filter(None, row.text("turn_s", "").split("|")):
+        kind, equals, value = part.partition("=")
+        try:
+            seconds = float(value)
+        except ValueError:
+            seconds = 0.0
+        if not equals or not kind.strip() or not seconds > 0:
+            raise row.bad("turn_s", part, "is not KIND=SECONDS", "give, for example, V100=0.44|T4=0.68")
+        found[kind.strip()] = seconds
+    return found
+
+
+def _text(value: object) -> str:
+    match value:
+        case None | 0 | "" | ():
+            return "" if value != 0 or value is None else "0" if isinstance(value, float) else ""
+        case dict():
+            return "|".join(f"{kind}={_text(seconds)}" for kind, seconds in value.items())
+        case tuple():
+            return "|".join(map(str, value))
+        case float():
+            return repr(int(value)) if value == int(value) else repr(value)
+        case _:
+            return str(value)
