@@ -1,1 +1,1 @@
-"""Decisions: which job gets which devices, and how a job spreads over them. Pure functions, NumPy only."""
+"""Decisions: who gets which devices, and how one job spreads over them. Pure; no torch, no I/O, no clock."""

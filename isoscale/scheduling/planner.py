@@ -52,7 +52,7 @@ def best_split(
     >>> best_split(7, [1.0, 1.0, 1.0])
     (3, 2, 2)
     >>> best_split(16, [0.5, 0.5, 1.0, 1.0, 1.0])
-    (5, 4, 3, 2, 2)
+    (5, 5, 2, 2, 2)
     """
     turns = [float(seconds) for seconds in turn_seconds]
     caps = [num_logical_workers] * len(turns) if max_share is None else [int(cap) for cap in max_share]

@@ -1,0 +1,228 @@
+"""Keeps the book of one cluster, asks the policy when it is time, and says what to do. No I/O, no clock of its own.
+
+The live cluster service and the simulator drive the same controller:
+
+    for decision in controller.feed(event, now): perform(decision)      # urgent ones: devices that must be given back
+    if now >= controller.next_decision_s(now):
+        for decision in controller.decide(now): perform(decision)
+
+Decisions count as performed when they are returned; if the world turns out otherwise, `AllocationChanged` corrects the
+book. The controller refuses decisions that do not fit: a policy that breaks the rules is a bug, not a full cluster.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from isoscale.scheduling.events import (
+    AllocationChanged,
+    CapacityChanged,
+    Event,
+    JobEnded,
+    JobProgress,
+    JobSubmitted,
+    SpeedLearned,
+)
+from isoscale.scheduling.policy import Policy
+from isoscale.scheduling.state import (
+    Allocation,
+    Cluster,
+    ClusterState,
+    Decision,
+    JobView,
+    Objective,
+    Pause,
+    Reject,
+    Resize,
+    Start,
+    num_devices,
+)
+
+__all__ = ["Controller"]
+
+
+class Controller:
+    """One cluster under one policy.
+
+    `interval_s` (None: the policy's own) puts decisions at its multiples, counted from time 0; a round in which nothing
+    happened is skipped unless the policy watches time. With 0 every event makes a decision due at once.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        policy: Policy,
+        *,
+        interval_s: float | None = None,
+        quotas: Mapping[str, int] | None = None,
+        objective: Objective = "jct",
+        rescale_s: float = 0.0,
+    ) -> None:
+        self.cluster = cluster
+        self.policy = policy
+        self.interval_s = policy.interval_s if interval_s is None else interval_s
+        self._quotas = MappingProxyType(dict(quotas or {}))
+        self._objective: Objective = objective
+        self._rescale_s = rescale_s
+        self._capacity = [node.num_devices for node in cluster.nodes]
+        self._free = list(self._capacity)
+        self._waiting: dict[str, JobView] = {}
+        self._running: dict[str, JobView] = {}
+        self._remaining: dict[str, float] = {}
+        #: a job was paused and stands at the end of the waiting line instead of at its place
+        self._out_of_order = False
+        self._changed = False
+        self._decided_s = -math.inf
+        #: rounds in which the policy was asked
+        self.num_rounds = 0
+
+    @property
+    def waiting(self) -> Mapping[str, JobView]:
+        """Jobs without devices."""
+        return MappingProxyType(self._waiting)
+
+    @property
+    def running(self) -> Mapping[str, JobView]:
+        return MappingProxyType(self._running)
+
+    def job(self, name: str) -> JobView:
+        """The job as it stands; KeyError if it is unknown or ended."""
+        return self._running.get(name) or self._waiting[name]
+
+    def feed(self, event: Event, now: float) -> list[Decision]:
+        """Notes what happened. Returns decisions that cannot wait: who gives up devices that are no longer ours."""
+        self._changed = self._changed or not isinstance(event, JobProgress)
+        match event:
+            case JobSubmitted(request, speed, remaining_work):
+                if request.name in self._waiting or request.name in self._running:
+                    raise ValueError(f"job {request.name!r} was submitted twice")
+                self._put(JobView(request=request, speed=speed, since_s=now))
+                if remaining_work is not None:
+                    self._remaining[request.name] = remaining_work
+            case JobEnded(name):
+                view = self._running.pop(name, None) or self._waiting.pop(name)
+                self._remaining.pop(name, None)
+                self._give_back(view.allocation)
+            case JobProgress(name, work):
+                self._remaining[name] = work
+            case SpeedLearned(name, speed):
+                self._put(replace(self.job(name), speed=speed))
+            case AllocationChanged(name, allocation):
+                self._apply(self.job(name), allocation, self.job(name).batch, now)
+            case CapacityChanged(node, count):
+                self._free[node] += count - self._capacity[node]
+                self._capacity[node] = count
+                return self._shed(node, now) if self._free[node] < 0 else []
+        return []
+
+    def next_decision_s(self, now: float) -> float:
+        """When `decide` should be called next, at the earliest `now`; infinity if nothing is to be decided."""
+        if not self._waiting and not self._running:
+            return math.inf
+        if not self._changed and not self.policy.watches_time:
+            return math.inf
+        if self.interval_s <= 0:
+            return now
+        due = math.ceil(now / self.interval_s - 1e-9) * self.interval_s
+        return due if due > self._decided_s else due + self.interval_s
+
+    def decide(self, now: float) -> list[Decision]:
+        """Asks the policy, notes its decisions as performed, returns them: pauses and shrinkings before growth."""
+        self._changed = False
+        self._decided_s = now
+        self.num_rounds += 1
+        decisions = sorted(self.policy.decide(self.state(now)), key=self._growth)
+        for decision in decisions:
+            self._perform(decision, now)
+        if any(free < 0 for free in self._free):
+            raise ValueError(f"the policy gave away more devices than there are: free={self._free}")
+        return decisions
+
+    def state(self, now: float) -> ClusterState:
+        """What the policy would see now."""
+        if self._out_of_order:
+            self._out_of_order = False
+            ordered = sorted(self._waiting.values(), key=lambda job: job.request.submitted_s)
+            self._waiting = {job.name: job for job in ordered}
+        return ClusterState(
+            now=now,
+            cluster=self.cluster,
+            capacity=tuple(self._capacity),
+            free=tuple(self._free),
+            waiting=MappingProxyType(self._waiting),
+            running=MappingProxyType(self._running),
+            remaining=MappingProxyType(self._remaining),
+            quotas=self._quotas,
+            objective=self._objective,
+            rescale_s=self._rescale_s,
+        )
+
+    def _growth(self, decision: Decision) -> int:
+        if isinstance(decision, Pause | Reject):
+            return -1_000_000
+        return num_devices(decision.allocation) - self.job(decision.job).num_devices
+
+    def _perform(self, decision: Decision, now: float) -> None:
+        view = self.job(decision.job)
+        match decision:
+            case Reject(name):
+                del self._waiting[name]
+                self._remaining.pop(name, None)
+            case Pause():
+                self._apply(view, (), 0, now)
+            case _:
+                if (view.status == "running") != isinstance(decision, Resize):
+                    raise ValueError(f"{decision}: the job is {view.status}")
+                if (view.status == "pending") != isinstance(decision, Start):
+                    raise ValueError(f"{decision}: the job is {view.status}")
+                self._apply(view, decision.allocation, decision.batch, now)
+
+    def _apply(self, view: JobView, allocation: Allocation, batch: int, now: float) -> None:
+        self._give_back(view.allocation)
+        for node, count in allocation:
+            self._free[node] -= count
+        self._put(
+            replace(
+                view,
+                status="running" if allocation else "pending" if view.first_started_s is None else "paused",
+                allocation=allocation,
+                batch=batch,
+                since_s=now,
+                service_before_s=view.service_s(now),
+                running_before_s=view.running_s(now),
+                first_started_s=now if view.first_started_s is None and allocation else view.first_started_s,
+                num_restarts=view.num_restarts + (view.first_started_s is not None and bool(allocation)),
+            )
+        )
+
+    def _put(self, view: JobView) -> None:
+        """Files the view where its status belongs."""
+        home, other = (self._running, self._waiting) if view.allocation else (self._waiting, self._running)
+        if other.pop(view.name, None) is not None and home is self._waiting:
+            self._out_of_order = True
+        home[view.name] = view
+
+    def _give_back(self, allocation: Allocation) -> None:
+        for node, count in allocation:
+            self._free[node] += count
+
+    def _shed(self, node: int, now: float) -> list[Decision]:
+        """Takes devices of `node` back: low priority first, then the latest to start; shrinks rather than pauses."""
+        decisions: list[Decision] = []
+        holders = [view for view in self._running.values() if any(n == node for n, _ in view.allocation)]
+        holders.sort(key=lambda view: (view.request.priority, -(view.first_started_s or 0.0), view.name))
+        for view in holders:
+            if self._free[node] >= 0:
+                break
+            held = dict(view.allocation)
+            held[node] -= min(held[node], -self._free[node])
+            rest = tuple((n, count) for n, count in held.items() if count)
+            if num_devices(rest) < max(1, view.request.min_devices):
+                decisions.append(Pause(view.name))
+            else:
+                decisions.append(Resize(view.name, rest, view.batch))
+            self._perform(decisions[-1], now)
+        return decisions

@@ -1,0 +1,60 @@
+"""What a controller is told. The live cluster service and the simulator feed the same values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from isoscale.scheduling.state import Allocation, JobRequest, SpeedModel
+
+__all__ = ["AllocationChanged", "CapacityChanged", "Event", "JobEnded", "JobProgress", "JobSubmitted", "SpeedLearned"]
+
+
+@dataclass(frozen=True, slots=True)
+class JobSubmitted:
+    """A job waits from now on. `remaining_work` is its declared total, None if it declares none."""
+
+    request: JobRequest
+    speed: SpeedModel
+    remaining_work: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnded:
+    """A job finished, failed for good or was withdrawn; its devices are free."""
+
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobProgress:
+    """Work a job still has to do. Does not count as a change: policies that care set `watches_time`."""
+
+    job: str
+    remaining_work: float
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedLearned:
+    """A better speed model of a job, fitted from what was measured."""
+
+    job: str
+    speed: SpeedModel
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationChanged:
+    """A job's devices are not what was decided: a start failed, an executor died and was not replaced."""
+
+    job: str
+    allocation: Allocation
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityChanged:
+    """A node has this many devices for us now: devices failed, were repaired, lent to us, or reclaimed."""
+
+    node: int
+    num_devices: int
+
+
+Event = JobSubmitted | JobEnded | JobProgress | SpeedLearned | AllocationChanged | CapacityChanged

@@ -1,0 +1,7 @@
+"""Every policy; importing this package registers them all."""
+
+from __future__ import annotations
+
+from isoscale.scheduling.policies import fifo
+
+__all__ = ["fifo"]

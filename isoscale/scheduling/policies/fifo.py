@@ -1,0 +1,89 @@
+"""First come, first served, for gangs: a job gets all the devices it asked for, of its preferred kind, or waits.
+
+Never preempts and never resizes. With one line per cluster the first job that does not fit holds up the rest; with one
+line per kind only those behind it that want the same kind; with backfill nobody (and large jobs may starve).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from isoscale.scheduling.placement import Pool, Target, begin, held_by_tenant
+from isoscale.scheduling.policy import register
+from isoscale.scheduling.state import ClusterState, Decision, JobView
+
+__all__ = ["Fifo"]
+
+#: what a job that does not fit holds up
+Blocking = Literal["all", "kind", "none"]
+
+
+@register("fifo", summary="gang FIFO, strict order")
+class Fifo:
+    """Gang FIFO; higher priority first, then by submission. `locality_s` asks for as few nodes as possible, and relaxes
+    that after so many seconds of waiting (the Philly cluster's rule); 0 takes whatever is free."""
+
+    interval_s = 0.0
+    oracle = False
+
+    def __init__(self, blocking: Blocking = "all", locality_s: float = 0.0) -> None:
+        self._blocking = blocking
+        self._locality_s = locality_s
+        #: only a relaxation that comes with time makes time matter
+        self.watches_time = locality_s > 0
+
+    def decide(self, state: ClusterState) -> list[Decision]:
+        decisions: list[Decision] = []
+        pool = Pool(state.cluster, state.free)
+        held = held_by_tenant(state.running.values()) if state.quotas else {}
+        blocked: set[str] = set()
+        #: smallest number of devices that could not be had, by kind
+        too_many: dict[str, int] = {}
+        for job in in_order(state):
+            if not pool.total or "" in blocked:
+                break
+            wanted, kind = job.request.requested_devices, preferred_kind(job, pool)
+            over_quota = held.get(job.request.tenant, 0) + wanted > state.quotas.get(job.request.tenant, wanted + 10**9)
+            if kind in blocked or over_quota:
+                continue
+            nodes = self._max_nodes(state, job, kind)
+            taken = None if wanted >= too_many.get(kind, wanted + 1) else pool.take(wanted, kind, max_nodes=nodes)
+            if taken is not None:
+                decisions.append(begin(job, Target(taken, job.request.requested_batch)))
+                held[job.request.tenant] = held.get(job.request.tenant, 0) + wanted
+                continue
+            if nodes is None:
+                too_many[kind] = min(wanted, too_many.get(kind, wanted))
+            if self._blocking != "none":
+                blocked.add("" if self._blocking == "all" else kind)
+        return decisions
+
+    def _max_nodes(self, state: ClusterState, job: JobView, kind: str) -> int | None:
+        if self._locality_s <= 0 or state.now - job.request.submitted_s >= self._locality_s:
+            return None
+        return -(-job.request.requested_devices // max(1, state.cluster.node_size(kind)))
+
+
+@register("fifo-per-kind", summary="gang FIFO, one line per device kind")
+def _fifo_per_kind(locality_s: float = 0.0) -> Fifo:
+    return Fifo("kind", locality_s)
+
+
+@register("fifo-backfill", summary="gang FIFO, whoever fits goes ahead")
+def _fifo_backfill(locality_s: float = 0.0) -> Fifo:
+    return Fifo("none", locality_s)
+
+
+def in_order(state: ClusterState) -> list[JobView]:
+    """Waiting jobs, higher priority first, then by submission."""
+    jobs = list(state.waiting.values())
+    if any(job.request.priority for job in jobs):
+        jobs.sort(key=lambda job: -job.request.priority)
+    return jobs
+
+
+def preferred_kind(job: JobView, pool: Pool) -> str:
+    """The kind that a rigid job runs on: its first choice, or the cluster's only or emptiest kind if it has none."""
+    if job.request.kinds:
+        return job.request.kinds[0]
+    return max(pool.kinds, key=lambda kind: pool.free_of[kind])

@@ -1,0 +1,69 @@
+"""The seam between a controller and its policies, and the registry that finds a policy by name.
+
+A policy returns decisions and touches nothing. Policies are found by name here and nowhere else: no other code may ask
+what a policy is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from isoscale.errors import UserError
+from isoscale.scheduling.state import ClusterState, Decision
+
+__all__ = ["Policy", "make_policy", "policy_names", "register"]
+
+
+class Policy(Protocol):
+    """Chooses. An instance serves one controller and may remember; the same states give the same decisions."""
+
+    #: seconds between decisions unless the operator says otherwise; 0 decides whenever something happened
+    interval_s: float
+    #: needs `remaining` even of jobs that declare none; only a simulator can know, so figures say "oracle"
+    oracle: bool
+    #: decisions depend on time or progress alone, so a round in which nothing happened must not be skipped
+    watches_time: bool
+
+    def decide(self, state: ClusterState) -> list[Decision]:
+        """Called at every round. Decisions must fit `state.capacity` taken together; a job appears at most once."""
+        ...
+
+
+_FACTORIES: dict[str, tuple[Callable[..., Policy], str]] = {}
+
+
+def register(name: str, *, summary: str) -> Callable[[Callable[..., Policy]], Callable[..., Policy]]:
+    """Decorator: makes a policy known by `name`; `summary` is a line for listings."""
+
+    def add(factory: Callable[..., Policy]) -> Callable[..., Policy]:
+        if name in _FACTORIES:
+            raise ValueError(f"policy {name!r} is registered twice")
+        _FACTORIES[name] = (factory, summary)
+        return factory
+
+    return add
+
+
+def make_policy(name: str, **options: Any) -> Policy:
+    """A fresh policy; `options` go to its constructor."""
+    _load()
+    if name not in _FACTORIES:
+        raise UserError(
+            field="--policy",
+            value=name,
+            problem="unknown policy",
+            remedy=f"give one of {', '.join(sorted(_FACTORIES))}",
+        )
+    return _FACTORIES[name][0](**options)
+
+
+def policy_names() -> Mapping[str, str]:
+    """Every policy's name and summary, sorted."""
+    _load()
+    return {name: _FACTORIES[name][1] for name in sorted(_FACTORIES)}
+
+
+def _load() -> None:
+    """Importing the package registers every policy in it."""
+    import isoscale.scheduling.policies  # noqa: F401
