@@ -30,5 +30,5 @@ def fast_digest(tree: Any) -> str:
         # Dtype and shape are in the header, so the lengths of the pieces are known and they cannot run together.
         row = headers.bits(tensor).cpu().contiguous().view(-1)
         if row.numel():
-            total.update(row.view(torch.uint8).numpy())
+            total.update(row.view(torch.uint8).numpy().data)
     return total.hexdigest()
