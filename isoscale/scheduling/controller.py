@@ -74,6 +74,7 @@ class Controller:
         self._remaining: dict[str, float] = {}
         #: a job was paused and stands at the end of the waiting line instead of at its place
         self._out_of_order = False
+        self._submitted = 0
         self._changed = False
         self._decided_s = -math.inf
         #: rounds in which the policy was asked
@@ -99,7 +100,8 @@ class Controller:
             case JobSubmitted(request, speed, remaining_work):
                 if request.name in self._waiting or request.name in self._running:
                     raise ValueError(f"job {request.name!r} was submitted twice")
-                self._put(JobView(request=request, speed=speed, since_s=now))
+                self._put(JobView(request=request, speed=speed, order=self._submitted, since_s=now))
+                self._submitted += 1
                 if remaining_work is not None:
                     self._remaining[request.name] = remaining_work
             case JobEnded(name):
@@ -145,7 +147,7 @@ class Controller:
         """What the policy would see now."""
         if self._out_of_order:
             self._out_of_order = False
-            ordered = sorted(self._waiting.values(), key=lambda job: job.request.submitted_s)
+            ordered = sorted(self._waiting.values(), key=lambda job: job.order)
             self._waiting = {job.name: job for job in ordered}
         return ClusterState(
             now=now,

@@ -125,6 +125,8 @@ class JobView:
 
     request: JobRequest
     speed: SpeedModel
+    #: counts submissions, so that jobs submitted at one moment have an order too
+    order: int = 0
     status: Status = "pending"
     #: empty exactly when the job is not running
     allocation: Allocation = ()
