@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from isoscale.scheduling.policies import fifo
+from isoscale.scheduling.policies import fifo, optimus, rigid, tiresias
 
-__all__ = ["fifo"]
+__all__ = ["fifo", "optimus", "rigid", "tiresias"]

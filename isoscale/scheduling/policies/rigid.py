@@ -1,0 +1,39 @@
+"""Shortest remaining time first, for gangs: an oracle's rigid schedule, against which elastic ones are measured."""
+
+from __future__ import annotations
+
+import math
+
+from isoscale.scheduling.placement import decisions_for
+from isoscale.scheduling.policies.counting import active_jobs, capacity_of, kind_of, place_counts, requested_rate
+from isoscale.scheduling.policy import register
+from isoscale.scheduling.state import ClusterState, Decision, JobView
+
+__all__ = ["Srtf"]
+
+
+@register("srtf", summary="shortest remaining time first, gangs, preemptive (oracle)")
+class Srtf:
+    """Gives each job what it asked for, those nearest to their end first, skipping those that do not fit."""
+
+    interval_s = 60.0
+    oracle = True
+    watches_time = True
+
+    def decide(self, state: ClusterState) -> list[Decision]:
+        left = {kind: capacity_of(state, kind) for kind in state.cluster.kinds}
+        counts: dict[str, int] = {}
+        jobs = sorted(active_jobs(state), key=lambda job: (-job.request.priority, remaining_s(state, job), job.order))
+        for job in jobs:
+            kind, wanted = kind_of(state, job), job.request.requested_devices
+            if wanted <= left.get(kind, 0):
+                left[kind] -= wanted
+                counts[job.name] = wanted
+        targets = place_counts(state, jobs, counts, batch=lambda job, _: job.request.requested_batch)
+        return decisions_for(state, targets)
+
+
+def remaining_s(state: ClusterState, job: JobView) -> float:
+    """Seconds to the end with what the owner asked for; infinite if nobody knows."""
+    rate = requested_rate(state, job)
+    return state.remaining.get(job.name, math.inf) / rate if rate > 0 else math.inf

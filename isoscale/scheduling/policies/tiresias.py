@@ -1,0 +1,138 @@
+"""Tiresias (two queues by attained service, gangs) and EDL's Elastic-Tiresias on top of it.
+
+Attained service is time with devices times devices asked for. A job that reaches the threshold goes from the first
+queue to the end of the second. Every round gives devices to the first queue's jobs in order of arrival, then to the
+second's in order of demotion, skipping those that do not fit; whoever is not chosen is paused.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isoscale.scheduling.placement import decisions_for
+from isoscale.scheduling.policies.counting import (
+    active_jobs,
+    by_kind,
+    capacity_of,
+    kind_of,
+    place_counts,
+    rate_table,
+)
+from isoscale.scheduling.policy import register
+from isoscale.scheduling.state import ClusterState, Decision, JobView
+
+__all__ = ["ElasticTiresias", "Tiresias"]
+
+#: device-seconds after which a job leaves the first queue, as in Pollux's simulator
+QUEUE_THRESHOLD_S = 16 * 3600.0
+
+
+@register("tiresias", summary="two-queue Tiresias, gangs, preemptive")
+class Tiresias:
+    """Discretised two-dimensional least attained service. `starvation` promotes a demoted job that has waited longer
+    than so many times what it ran; 0 never does, as in Pollux's simulator."""
+
+    interval_s = 60.0
+    oracle = False
+    watches_time = True
+
+    def __init__(self, threshold_s: float = QUEUE_THRESHOLD_S, starvation: float = 0.0) -> None:
+        self._threshold_s = threshold_s
+        self._starvation = starvation
+        #: demoted jobs in order of demotion; the value is the running time at which counting began anew
+        self._demoted: dict[str, None] = {}
+        self._forgiven: dict[str, float] = {}
+
+    def decide(self, state: ClusterState) -> list[Decision]:
+        queues = self._queues(state)
+        jobs = [job for queue in queues for job in queue]
+        targets = place_counts(
+            state, jobs, self._gangs(state, queues), batch=_requested, first="given", most_free_first=True
+        )
+        return decisions_for(state, targets)
+
+    def _queues(self, state: ClusterState) -> tuple[list[JobView], list[JobView]]:
+        jobs = {job.name: job for job in active_jobs(state)}
+        self._demoted = {name: None for name in self._demoted if name in jobs}
+        self._forgiven = {name: seconds for name, seconds in self._forgiven.items() if name in jobs}
+        for name, job in jobs.items():
+            ran = job.running_s(state.now) - self._forgiven.get(name, 0.0)
+            if name in self._demoted:
+                if self._starvation > 0 and not job.allocation and state.now - job.since_s >= ran * self._starvation:
+                    del self._demoted[name]
+                    self._forgiven[name] = job.running_s(state.now)
+            elif job.allocation and ran * job.request.requested_devices >= self._threshold_s:
+                self._demoted[name] = None
+        return [job for job in jobs.values() if job.name not in self._demoted], [jobs[name] for name in self._demoted]
+
+    def _gangs(self, state: ClusterState, queues: tuple[list[JobView], list[JobView]]) -> dict[str, int]:
+        left = {kind: capacity_of(state, kind) for kind in state.cluster.kinds}
+        counts: dict[str, int] = {}
+        for job in (job for queue in queues for job in queue):
+            kind, wanted = kind_of(state, job), job.request.requested_devices
+            if wanted <= left.get(kind, 0):
+                left[kind] -= wanted
+                counts[job.name] = wanted
+        return counts
+
+
+@register("elastic-tiresias", summary="Tiresias with EDL's compaction and expansion")
+class ElasticTiresias(Tiresias):
+    """EDL's two rules on top of Tiresias.
+
+    Compaction: while more than `crowd` jobs wait, demoted jobs run on their minimum. Expansion: devices left over go
+    one by one to the job, waiting ones included, that gains most speed-up: s(p + 1) - s(p), s(p) = rate(p) / rate(1).
+    """
+
+    def __init__(self, threshold_s: float = QUEUE_THRESHOLD_S, starvation: float = 0.0, crowd: int = 10) -> None:
+        super().__init__(threshold_s, starvation)
+        self._crowd = crowd
+
+    def decide(self, state: ClusterState) -> list[Decision]:
+        queues = self._queues(state)
+        counts = self._gangs(state, queues)
+        if sum(len(queue) for queue in queues) - len(counts) > self._crowd:
+            for job in queues[1]:
+                if job.name in counts:
+                    counts[job.name] = min(counts[job.name], max(1, job.request.min_devices))
+        for kind, jobs in by_kind(state).items():
+            self._expand(state, kind, jobs, counts)
+        jobs = [job for queue in queues for job in queue]
+        return decisions_for(state, place_counts(state, jobs, counts, batch=_requested))
+
+    def _expand(self, state: ClusterState, kind: str, jobs: list[JobView], counts: dict[str, int]) -> None:
+        left = capacity_of(state, kind) - sum(counts.get(job.name, 0) for job in jobs)
+        speedups = [self._speedups(state, job, kind) for job in jobs]
+        sizes = np.array([counts.get(job.name, 0) for job in jobs])
+        # A waiting job's first step is to its minimum; its gain is per device, so that steps compare.
+        steps = np.array(
+            [max(1, job.request.min_devices) if not size else 1 for job, size in zip(jobs, sizes, strict=True)]
+        )
+        gains = np.array([_gain(s, k, step) for s, k, step in zip(speedups, sizes, steps, strict=True)])
+        while left > 0 and len(jobs):
+            j = int(np.argmax(np.where(steps <= left, gains, 0.0)))
+            if steps[j] > left or gains[j] <= 0:
+                break
+            sizes[j] += steps[j]
+            left -= int(steps[j])
+            steps[j] = 1
+            gains[j] = _gain(speedups[j], sizes[j], 1)
+        for job, size in zip(jobs, sizes.tolist(), strict=True):
+            if size:
+                counts[job.name] = size
+
+    def _speedups(self, state: ClusterState, job: JobView, kind: str) -> NDArray[np.float64]:
+        rates = rate_table(state, job, kind, batch=job.request.requested_batch)
+        one = rates[np.argmax(rates > 0)]
+        return rates / one if one > 0 else rates
+
+
+def _requested(job: JobView, count: int) -> int:
+    return job.request.requested_batch
+
+
+def _gain(speedups: NDArray[np.float64], size: int, step: int) -> float:
+    if size + step >= len(speedups):
+        return 0.0
+    return float(speedups[size + step] - speedups[size]) / step
