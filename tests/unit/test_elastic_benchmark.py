@@ -95,7 +95,7 @@ def test_failed_runs_are_counted_and_do_not_enter_medians() -> None:
     assert entry["gap_s"] == {"median": 2.0, "min": 1.0, "max": 3.0}
 
 
-def test_targets_compare_with_the_best_set_up_of_a_peer() -> None:
+def test_targets_compare_with_the_shortest_variant_of_a_peers_default_set_up() -> None:
     rows = [
         row("isoscale", "scale out", 0.3),
         row("torchft", "scale out", 0.25),
@@ -103,18 +103,22 @@ def test_targets_compare_with_the_best_set_up_of_a_peer() -> None:
         row("isoscale", "kill", 0.5),
         row("torchft", "kill", 5.0),
         row("torchft, heartbeat 1 s", "kill", 1.5),
-        row("torchrun", "kill", 9.0),
+        row("torchft as shipped", "kill", math.nan, failed="the survivor died"),
         row("torchrun", "kill node", 20.0),
+        row("torchrun", "kill", 9.0),
     ]
     found = {entry["what"]: entry for entry in targets(summary(rows))}
     assert found["scale out: gap in median steps"]["meets"]
     assert not found["scale out: times shorter than torchft's"]["meets"]
     assert found["scale out: times shorter than torchrun's"]["meets"]
-    assert found["kill: times shorter than torchft's"]["value"] == pytest.approx(3.0)
-    assert not found["kill: times shorter than torchft's"]["meets"]
+    assert found["kill: times shorter than torchft's"]["value"] == pytest.approx(10.0)
     assert found["kill: times shorter than torchrun's"]["value"] == pytest.approx(18.0)
+    assert not found["kill: times shorter than torchrun's"]["for_information"]
+    tuned = found["kill: times shorter than torchft, heartbeat 1 s's"]
+    assert (tuned["value"], tuned["meets"], tuned["for_information"]) == (pytest.approx(3.0), False, True)
     assert found["kill: committed steps lost"]["meets"]
     assert found["kill: gap less one step, s"]["value"] == pytest.approx(0.3)
+    assert not [what for what in found if "as shipped" in what]
 
 
 def test_the_longest_of_our_gaps_decides_what_is_called_worst() -> None:
