@@ -7,13 +7,14 @@ A plain value stands for itself; anything else is a list that begins with its ta
     [2, ...]               tuple
     [3, dtype, [size, ...], [stride, ...]]             tensor; strides are in elements
 
-Subclasses of dict become dicts, parameters become tensors; other subclasses (NumPy's scalars among them), sparse and
-quantized tensors are refused. Reading checks everything and runs nothing. Where bytes lie is `core.codec`'s.
+An OrderedDict becomes a dict, a parameter a tensor; other subclasses (NumPy's scalars among them), sparse and quantized
+tensors are refused. Reading checks everything and runs nothing. Where bytes lie is `core.codec`'s.
 """
 
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -90,14 +91,13 @@ def _node(tree: Any, tensors: list[torch.Tensor], canonical: bool, path: str) ->
     if tree is None or kind in (bool, float, bytes):
         return tree
     if kind is int:
-        is_small = -_MAX_INT64 <= tree <= _MAX_INT64
-        return tree if is_small else [_BIG, tree.to_bytes(tree.bit_length() // 8 + 1, "little", signed=True)]
+        return tree if -_MAX_INT64 <= tree <= _MAX_INT64 else _big(tree, path)
     if kind is str:
         return tree if _is_utf8(tree) else [_TEXT, tree.encode("utf-8", "surrogatepass")]
     if kind is list or kind is tuple:
         parts = [_node(part, tensors, canonical, f"{path}[{i}]") for i, part in enumerate(tree)]
         return [_LIST if kind is list else _TUPLE, *parts]
-    if isinstance(tree, dict):
+    if kind is dict or kind is OrderedDict:
         items = [(_key(key, path), key, value) for key, value in tree.items()]
         if canonical:
             items.sort(key=lambda item: msgspec.msgpack.encode(item[0]))
@@ -114,6 +114,14 @@ def _node(tree: Any, tensors: list[torch.Tensor], canonical: bool, path: str) ->
         else f"{kind.__module__}.{kind.__qualname__}"
     )
     raise TypeError(f"{path}: cannot hold a {what}; give dicts, lists, tuples, tensors and plain values")
+
+
+def _big(number: int, path: str) -> list[Any]:
+    num_bytes = (number if number >= 0 else ~number).bit_length() // 8 + 1
+    # What `torch.load(weights_only=True)` can read, so that whatever is packed can be kept in a file too.
+    if num_bytes > 255:
+        raise TypeError(f"{path}: cannot hold an int of {num_bytes} bytes, at most 255")
+    return [_BIG, number.to_bytes(num_bytes, "little", signed=True)]
 
 
 def _key(key: Any, path: str) -> Any:

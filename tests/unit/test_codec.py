@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import struct
+from collections import defaultdict
 from typing import Any
 
 import msgspec
@@ -46,7 +47,15 @@ def same(a: Any, b: Any) -> bool:
 
 floats = st.integers(0, 2**64 - 1).map(lambda bits: struct.unpack("<d", struct.pack("<Q", bits))[0])
 texts = st.text(st.characters(codec=None, categories=None, exclude_categories=()))
-plain = st.none() | st.booleans() | st.integers(-(2**80), 2**80) | floats | texts | st.binary()
+plain = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**80), 2**80)
+    | st.sampled_from([2**2039 - 1, -(2**2039)])
+    | floats
+    | texts
+    | st.binary()
+)
 
 
 @st.composite
@@ -166,6 +175,8 @@ def test_each_tensor_owns_its_memory() -> None:
         ({"w": torch.empty(3, device="meta")}, "meta device"),
         ([torch.tensor(3.0).numpy()[()]], "numpy.float32"),
         ({torch.ones(1): 1}, "a tensor is no key"),
+        ({"n": 2**2040}, r"state\['n'\]: cannot hold an int of 256 bytes"),
+        (defaultdict(int), "collections.defaultdict"),
     ],
 )
 def test_what_cannot_be_held_is_named_with_its_place(tree: Any, place: str) -> None:
