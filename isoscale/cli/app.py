@@ -11,6 +11,7 @@ import typer
 from isoscale import __version__
 from isoscale.cli.check import check
 from isoscale.cli.replay import replay
+from isoscale.cli.report import report
 from isoscale.cli.run import run
 from isoscale.cli.verify import verify
 from isoscale.errors import IsoscaleError
@@ -29,6 +30,7 @@ cli.command(context_settings={"allow_interspersed_args": True})(run)
 cli.command(context_settings={"allow_interspersed_args": True})(verify)
 cli.command(context_settings={"allow_interspersed_args": True})(check)
 cli.command()(replay)
+cli.command()(report)
 
 
 def _version(show: bool) -> None:

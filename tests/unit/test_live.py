@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+
+from isoscale.cli.live import status_table
+
+STATUS: dict[str, Any] = {
+    "job": "digits.py",
+    "state": "training",
+    "term": 1,
+    "generation": 5,
+    "step": 412,
+    "total": 900,
+    "epoch": 7,
+    "loss": 0.3124,
+    "steps_per_s": 15.25,
+    "target": "cpu*3+cpu-sse*1",
+    "executors": [
+        {
+            "executor": 0,
+            "pid": 4000,
+            "kind": "cpu",
+            "state": "training",
+            "logical_workers": [0, 5],
+            "turn_s": 0.0213,
+            "idle": 0.25,
+            "last_seen_s": 0.3,
+        },
+        {
+            "executor": 1,
+            "pid": 4001,
+            "kind": "cpu-sse",
+            "state": "preparing",
+            "logical_workers": None,
+            "turn_s": None,
+            "idle": None,
+            "last_seen_s": 4.2,
+        },
+    ],
+    "pending": "scale to cpu*4",
+    "checkpoint": {"step": 400, "age_s": 75.0},
+    "messages": ["the disk is full"],
+}
+
+
+def shown(status: dict[str, Any], *, width: int = 100, colour: bool = False) -> str:
+    console = Console(width=width, force_terminal=colour, color_system="standard" if colour else None)
+    with console.capture() as capture:
+        console.print(status_table(status))
+    return capture.get()
+
+
+def test_everything_is_there() -> None:
+    assert shown(STATUS).splitlines() == [
+        "digits.py  training  target cpu*3+cpu-sse*1  generation 5  term 1",
+        "━━━━━━━━━━━━━━━━━━━━━━━━  step 412/900  epoch 7  loss 0.3124  15.2 steps/s  32 s left",
+        "",
+        "executor  kind      pid  state      logical workers   turn  idle                 seen",
+        "       0  cpu      4000  training   0-5              21 ms  ██░░░░░░  25%  300 ms ago",
+        "       1  cpu-sse  4001  preparing  -                                       4.2 s ago",
+        "",
+        "pending  scale to cpu*4",
+        "checkpoint  of step 400, 1 min 15 s ago",
+        "! the disk is full",
+    ]
+
+
+def test_an_unknown_state_and_nothing_else() -> None:
+    assert shown({}).split() == ["job", "unknown"]
+
+
+@pytest.mark.parametrize("state", ["training", "waiting", "rescaling", "finished", "failed", "lost", "other"])
+def test_every_state_is_named(state: str) -> None:
+    assert state in shown({"job": "x.py", "state": state})
+
+
+def test_no_time_is_left_for_a_finished_job() -> None:
+    assert "left" not in shown({**STATUS, "state": "finished", "step": 900})
+    assert "left" not in shown({**STATUS, "state": "failed"})
+
+
+def test_without_a_total_there_is_no_bar() -> None:
+    text = shown({**STATUS, "total": None})
+    assert "━" not in text
+    assert "step 412  epoch 7" in text
+
+
+def test_a_silent_executor_stands_out() -> None:
+    assert "\x1b[33m 4.2 s ago" in shown(STATUS, colour=True)
+
+
+def test_one_logical_worker_is_one_number() -> None:
+    assert " 7   " in shown({"executors": [{"executor": 1, "logical_workers": [7, 7]}]})
+
+
+def test_a_diverged_loss_is_shown() -> None:
+    assert "loss nan" in shown({**STATUS, "loss": "nan"})
+
+
+def test_many_executors_are_cut() -> None:
+    text = shown({"executors": [{"executor": number} for number in range(70)]})
+    assert "and 6 more executors" in text
+
+
+def test_only_the_last_messages_are_shown() -> None:
+    text = shown({"messages": [f"message {number}" for number in range(9)]})
+    assert "message 8" in text
+    assert "message 3" not in text
+
+
+def test_markup_in_messages_is_text() -> None:
+    assert "[bold]x[/bold]" in shown({"job": "[red]j", "messages": ["[bold]x[/bold]"]})
+
+
+ANY = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=4), st.lists(st.integers()))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.dictionaries(st.sampled_from(sorted(STATUS)), ANY), st.lists(st.dictionaries(st.text(max_size=9), ANY)))
+def test_nothing_breaks_it(status: dict[str, Any], executors: list[dict[str, Any]]) -> None:
+    shown(status)
+    shown({**status, "executors": [*executors, {**STATUS["executors"][0], **status}]})
