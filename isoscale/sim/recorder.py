@@ -1,0 +1,57 @@
+"""Where events go: nowhere, into a list, or into `events.jsonl` as a live cluster writes it.
+
+Same names and fields as real runs, with virtual seconds as `t`:
+`job_submitted {job,devices,tenant}`, `job_started|job_resized {job,from,to,nodes,batch,pause_s,reason}` (`to` is 0 when
+the job is paused), `job_finished {job,jct_s,queue_s}`, `job_failed {job,error,retried}`, `job_rejected {job,reason}`,
+`device_failed|device_repaired|device_lent|device_reclaimed {node,devices}`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol
+
+import msgspec
+
+__all__ = ["FileRecorder", "ListRecorder", "NullRecorder", "Recorder"]
+
+
+class Recorder(Protocol):
+    def record(self, t: float, event: str, **fields: Any) -> None:
+        """Called in order of time, once for each thing that happened."""
+        ...
+
+
+class NullRecorder:
+    def record(self, t: float, event: str, **fields: Any) -> None:
+        pass
+
+
+class ListRecorder:
+    """For tests and small runs."""
+
+    def __init__(self) -> None:
+        self.events: list[dict[str, Any]] = []
+
+    def record(self, t: float, event: str, **fields: Any) -> None:
+        self.events.append({"t": t, "event": event, **fields})
+
+
+class FileRecorder:
+    """Appends to a file in large pieces: a simulation that is killed has no use for its last lines."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("wb", buffering=1 << 20)
+        self._encode = msgspec.json.Encoder().encode
+
+    def record(self, t: float, event: str, **fields: Any) -> None:
+        self._file.write(self._encode({"t": round(t, 6), "event": event, **fields}) + b"\n")
+
+    def __enter__(self) -> FileRecorder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()

@@ -1,0 +1,200 @@
+"""Jobs of the Pollux simulator: the truth and the speed models of its six applications on T4 devices."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isoscale.errors import UserError
+from isoscale.scheduling.fit import StepPoint, fit_goodput
+from isoscale.scheduling.state import JobRequest, Shape, SpeedModel, packed_shape
+from isoscale.scheduling.throughput import GoodputSpeed
+from isoscale.sim.job import Pace, PhasedPace, SimJob
+from isoscale.sim.traces.record import TraceJob
+from isoscale.sim.worlds.pollux_settings import Settings, counts_of
+from isoscale.sim.worlds.pollux_tables import PolluxTables
+
+__all__ = ["PolluxSpeed", "PolluxTruth", "pollux_job", "pollux_tables"]
+
+#: epochs to run, and where a device's memory ends; the rest is in the tables
+_EPOCHS = {"bert": 2, "cifar10": 100, "ncf": 10, "imagenet": 90, "deepspeech2": 80, "yolov3": 50}
+_MAX_LOCAL = {"yolov3": 8}
+#: trained on one device at one batch only: its batch and its devices are not to be chosen
+_FIXED = {"ncf": 32_768}
+_MAX_DEVICES = 64
+_NODE_SIZE = 4
+
+
+@lru_cache(maxsize=64)
+def pollux_tables(directory: Path) -> PolluxTables:
+    """The tables of one application, read once."""
+    if not directory.is_dir():
+        raise UserError(
+            field="--speeds", value=directory, problem="no such directory", remedy="give the Pollux simulator's traces"
+        )
+    return PolluxTables(
+        directory, max_epochs=_EPOCHS.get(directory.name, 0), max_local_batch=_MAX_LOCAL.get(directory.name, 0)
+    )
+
+
+class PolluxSpeed:
+    """Speeds of an application in one epoch: exact times, the epoch's gradient noise. A `SpeedModel`."""
+
+    __slots__ = ("_epoch", "_rates", "_settings")
+
+    def __init__(self, settings: Settings, epoch: int) -> None:
+        self._settings = settings
+        self._epoch = epoch
+        self._rates: dict[tuple[int, int], NDArray[np.float64]] = {}
+
+    def step_s(self, shape: Shape, batch: int = 0) -> float:
+        return self._settings.spread(counts_of(shape), batch, self._epoch).step_s if shape else math.inf
+
+    def rate(self, shape: Shape, batch: int = 0) -> float:
+        return float(self._settings.rates(counts_of(shape), batch)[self._epoch]) if shape else 0.0
+
+    def best_batch(self, shape: Shape) -> int:
+        return self._settings.spread(counts_of(shape), 0, self._epoch).batch
+
+    def rates(self, kind: str, max_devices: int, node_size: int) -> NDArray[np.float64]:
+        key = (max_devices, node_size)
+        found = self._rates.get(key)
+        if found is None:
+            shapes = (packed_shape(kind, count, node_size) for count in range(max_devices + 1))
+            found = self._rates[key] = np.array([self.rate(shape) for shape in shapes])
+        return found
+
+
+class PolluxTruth:
+    """One job's progress by epochs; with batch 0 the job tunes its batch to its devices and the epoch.
+
+    With `profiled` the controller knows the tables; otherwise only what the job has measured where it ran, fitted, and
+    the gradient noise of the present epoch: what the Pollux agent knows.
+    """
+
+    def __init__(self, settings: Settings, *, profiled: bool, steps_of_batch: int = 0) -> None:
+        self.total_work = float(settings.tables.progress[-1])
+        self._settings = settings
+        self._profiled = profiled
+        self._iterations = settings.tables.iterations(steps_of_batch).tolist() if steps_of_batch else None
+        self._ends = settings.tables.progress.tolist()
+        self._seen: dict[tuple[int, int, int], StepPoint] = {}
+        self._fits: dict[tuple[int, int], SpeedModel] = {}
+
+    def pace(self, shape: Shape, batch: int) -> Pace:
+        counts = counts_of(shape)
+        rates = self._settings.rates(counts, batch)
+        if not rates[0] > 0:
+            raise UserError(
+                field="batch",
+                value=batch,
+                problem=f"{self._settings.tables.name} cannot run with it on {shape}",
+                remedy="give fewer devices",
+            )
+        if not self._profiled:
+            self._observe(shape, batch)
+        return _pace(self._settings, counts, batch)
+
+    def step_s(self, shape: Shape, batch: int) -> float:
+        return self._settings.spread(counts_of(shape), batch, 0).step_s
+
+    def learned(self, done: float) -> SpeedModel | None:
+        epoch = self._epoch(done)
+        if self._profiled:
+            return _speed(self._settings, epoch)
+        key = (len(self._seen), epoch)
+        found = self._fits.get(key)
+        if found is None:
+            found = self._fits[key] = fit_goodput(list(self._seen.values()), prior(self._settings.tables, epoch))
+        return found
+
+    def remaining(self, done: float) -> float:
+        if self._iterations is None:
+            return max(0.0, self.total_work - done)
+        return max(1.0, self._iterations[-1] - self._iterations[self._epoch(done)])
+
+    def _observe(self, shape: Shape, batch: int) -> None:
+        """What the job would measure on these devices, in any epoch."""
+        counts, tables = counts_of(shape), self._settings.tables
+        for spread in {self._settings.spread(counts, batch, epoch) for epoch in range(tables.epochs)}:
+            key = (len(counts), sum(counts), spread.atomic)
+            step_s, sync_s = tables.step_times(counts, spread.atomic)
+            self._seen[key] = StepPoint(
+                num_nodes=key[0],
+                num_devices=key[1],
+                local_batch=spread.atomic,
+                compute_s=step_s - sync_s,
+                exchange_s=sync_s,
+            )
+
+    def _epoch(self, done: float) -> int:
+        epoch = int(np.searchsorted(self._ends, done, side="right")) - 1
+        return min(max(epoch, 0), len(self._ends) - 2)
+
+
+def prior(tables: PolluxTables, epoch: int = 0) -> GoodputSpeed:
+    """What is assumed before anything was measured: time in proportion to samples, no communication."""
+    sqr, var = tables.gradient(tables.min_batch)
+    return GoodputSpeed(
+        fixed_s=0.0,
+        per_sample_s=1.0 / tables.min_batch,
+        noise_scale=float(var[epoch] / sqr[epoch]) * tables.min_batch if sqr[epoch] > 0 else math.inf,
+        initial_batch=tables.min_batch,
+        max_batch=tables.max_batch,
+        min_local_batch=tables.min_local_batch,
+        max_local_batch=tables.max_local_batch,
+    )
+
+
+def pollux_job(job: TraceJob, directory: Path, *, adaptive: bool = True, profiled: bool = False) -> SimJob:
+    """The job with its application's tables. `adaptive`: its batch may be chosen, work is declared as progress;
+    otherwise the owner's batch stays, and work is declared as steps of that batch. Of a fixed batch there is nothing to
+    learn, so speeds are those of the tables."""
+    tables = pollux_tables(directory / job.application)
+    fixed = _FIXED.get(job.application, 0) if adaptive else job.batch
+    settings = _settings(tables, fixed)
+    most = 1 if job.application in _FIXED else (fixed or tables.max_batch) // tables.min_local_batch
+    known = profiled or bool(fixed)
+    truth = PolluxTruth(settings, profiled=known, steps_of_batch=0 if adaptive else job.batch)
+    request = JobRequest(
+        name=job.name,
+        submitted_s=job.submit_s,
+        requested_devices=job.devices,
+        max_devices=min(_MAX_DEVICES, most),
+        kinds=job.kinds or ((job.kind,) if job.kind else ()),
+        requested_batch=job.batch,
+        min_batch=0 if fixed else tables.min_batch,
+        max_batch=0 if fixed else tables.max_batch,
+        tenant=job.tenant,
+        priority=job.priority,
+    )
+    packed = counts_of(packed_shape("", job.devices, _NODE_SIZE))
+    return SimJob(
+        request=request,
+        declared=_speed(settings, 0) if known else prior(tables),
+        truth=truth,
+        declared_work=truth.remaining(0.0),
+        isolated_s=_pace(settings, packed, job.batch).seconds(0.0, truth.total_work),
+    )
+
+
+@lru_cache(maxsize=256)
+def _settings(tables: PolluxTables, fixed_batch: int) -> Settings:
+    """Shared by all jobs of an application: what one has looked up, all know."""
+    return Settings(tables, fixed_batch)
+
+
+@lru_cache(maxsize=65_536)
+def _speed(settings: Settings, epoch: int) -> PolluxSpeed:
+    return PolluxSpeed(settings, epoch)
+
+
+@lru_cache(maxsize=65_536)
+def _pace(settings: Settings, counts: tuple[int, ...], batch: int) -> PhasedPace:
+    busy = [settings.spread(counts, batch, epoch).busy for epoch in range(settings.tables.epochs)]
+    rates = settings.rates(counts, batch).tolist()
+    return PhasedPace(settings.tables.progress[:-1].tolist(), rates, float(np.mean(busy)))

@@ -1,0 +1,137 @@
+"""Measurements of one application on T4 devices, as the Pollux simulator's authors published them.
+
+A directory per application holds `placements.csv` (step and synchronisation time by placement and batch per device),
+`scalability.csv` (the same by number of nodes and devices) and `validation-BATCH.csv` (progress and gradient statistics
+by epoch for each global batch). Times between measured points are interpolated: by batch where the placement was
+measured, linearly over a Delaunay triangulation of (nodes, devices, batch) where it was not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isoscale.errors import UserError
+from isoscale.sim.traces.record import table
+
+__all__ = ["PolluxTables"]
+
+Array = NDArray[np.float64]
+# The published measurements go no further.
+_MAX_NODES = 16
+
+
+class PolluxTables:
+    """One application's tables. `step_times` is the only method that is called often, and caches."""
+
+    def __init__(self, directory: Path, *, max_epochs: int = 0, max_local_batch: int = 0) -> None:
+        self.name = directory.name
+        self._placements = _read_placements(directory / "placements.csv")
+        self._scalability = directory / "scalability.csv"
+        self._interpolator: Any = None
+        self._cache: dict[tuple[tuple[int, ...], int], tuple[float, float]] = {}
+        validation = {
+            int(path.stem.rpartition("-")[2]): _read_validation(path) for path in directory.glob("validation-*.csv")
+        }
+        if not validation:
+            raise UserError(
+                field="--speeds",
+                value=directory,
+                problem="has no validation-*.csv",
+                remedy="give the directory of the Pollux simulator's traces",
+            )
+        self.batches = sorted(validation)
+        self._validation = [validation[batch] for batch in self.batches]
+        self.min_batch, self.max_batch = self.batches[0], self.batches[-1]
+        measured = np.concatenate([points[0] for points in self._placements.values()])
+        self.min_local_batch = int(measured.min())
+        self.max_local_batch = max_local_batch or int(measured.max())
+        self.epochs = min([max_epochs or 10**9, *(len(one) for one in self._validation)])
+        #: progress at which each epoch begins, and the one at which the last ends
+        ends = np.min([one[: self.epochs, 0] for one in self._validation], axis=0)
+        self.progress = np.concatenate([[0.0], ends])
+
+    def step_times(self, counts: Sequence[int], local_batch: int) -> tuple[float, float]:
+        """(seconds of a step, of them spent synchronising) for devices per node and a batch per device."""
+        ordered = sorted(counts, reverse=True)
+        key = (tuple(ordered), local_batch)
+        found = self._cache.get(key)
+        if found is None:
+            found = self._cache[key] = self._look_up(ordered, local_batch)
+        return found
+
+    def gradient(self, batch: float) -> tuple[Array, Array]:
+        """Squared norm and variance of the gradient in each epoch at a global batch, between the measured ones."""
+        upper = int(np.searchsorted(self.batches, batch))
+        upper = min(upper, len(self.batches) - 1)
+        lower = upper if self.batches[upper] <= batch else max(0, upper - 1)
+        low, high = self._validation[lower], self._validation[upper]
+        share = 0.0 if lower == upper else (batch - self.batches[lower]) / (self.batches[upper] - self.batches[lower])
+        mixed = (1 - share) * low[: self.epochs, 2:4] + share * high[: self.epochs, 2:4]
+        return mixed[:, 0], mixed[:, 1]
+
+    def iterations(self, batch: float) -> Array:
+        """Steps at a global batch that have been made by the end of each epoch."""
+        columns = np.array([one[: self.epochs, 1] for one in self._validation])
+        clipped = min(max(batch, self.min_batch), self.max_batch)
+        result: Array = np.array([np.interp(clipped, self.batches, column) for column in columns.T])
+        return result
+
+    def _look_up(self, ordered: list[int], local_batch: int) -> tuple[float, float]:
+        rotations = [tuple(ordered[i:] + ordered[:i]) for i in range(len(ordered))]
+        points = self._placements.get(min(rotations))
+        if points is not None:
+            batches, times = points
+            step, sync = (float(np.interp(local_batch, batches, times[:, column])) for column in (0, 1))
+            return step, sync
+        if self._interpolator is None:
+            self._interpolator = self._make_interpolator()
+        at = [min(len(ordered), _MAX_NODES), sum(ordered), local_batch]
+        step, sync = (float(value) for value in self._interpolator([at])[0])
+        return step, sync
+
+    def _make_interpolator(self) -> Any:
+        try:
+            from scipy.interpolate import LinearNDInterpolator
+        except ImportError:
+            raise UserError(
+                field="--speeds",
+                value=self._scalability.parent,
+                problem="needs SciPy to interpolate between measurements",
+                remedy="pip install scipy",
+            ) from None
+        groups: dict[tuple[float, float, float], list[Array]] = {}
+        for placement, (batches, times) in self._placements.items():
+            for batch, time in zip(batches, times, strict=True):
+                groups.setdefault((len(placement), sum(placement), float(batch)), []).append(time)
+        points = [list(key) for key in sorted(groups)]
+        values = [list(np.mean(groups[key], axis=0)) for key in sorted(groups)]
+        columns = ("num_nodes", "num_replicas", "local_bsz", "step_time", "sync_time")
+        for row in table(self._scalability, columns):
+            numbers = [row.number(column) for column in columns]
+            points.append(numbers[:3])
+            values.append(numbers[3:])
+        return LinearNDInterpolator(np.array(points), np.array(values))
+
+
+def _read_placements(path: Path) -> dict[tuple[int, ...], tuple[Array, Array]]:
+    """Devices per node -> (batches per device, [step, sync] times)."""
+    found: dict[tuple[int, ...], list[list[float]]] = {}
+    for row in table(path, ("placement", "local_bsz", "step_time", "sync_time")):
+        text = row.text("placement")
+        if not text.isdigit():
+            raise row.bad("placement", text, "is not a digit per node", "give, for example, 44")
+        counts = tuple(map(int, text))
+        found.setdefault(counts, []).append([row.number(name) for name in ("local_bsz", "step_time", "sync_time")])
+    arrays = {counts: np.array(sorted(rows)) for counts, rows in found.items()}
+    return {counts: (rows[:, 0], rows[:, 1:]) for counts, rows in arrays.items()}
+
+
+def _read_validation(path: Path) -> Array:
+    """Columns progress, iteration, grad_sqr, grad_var, a row per epoch."""
+    columns = ("progress", "iteration", "grad_sqr", "grad_var")
+    return np.array([[row.number(column) for column in columns] for row in table(path, columns)])
