@@ -107,7 +107,7 @@ def write(directory: Path, state: dict[str, Any], *, step: int, identity: Identi
         if not isinstance(error, Exception):
             raise
         raise _cannot("write", directory / data_name(step), error) from error
-    return Written(step=step, tag=tag, size=manifest.size, sha256=manifest.sha256, seconds=time.perf_counter() - begun)
+    return Written(step=step, tag=tag, size=size, sha256=sha256, seconds=time.perf_counter() - begun)
 
 
 def publish(directory: Path, written: Written, keep: int) -> Path:

@@ -77,7 +77,7 @@ def test_the_manifest_describes_the_file(tmp_path: Path) -> None:
     assert manifest["identity"]["torch"] == torch.__version__
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(trees)
 @pytest.mark.filterwarnings("ignore:ComplexHalf:UserWarning")
 def test_every_state_comes_back_or_is_refused_at_once(tmp_path: Path, tree: Any) -> None:

@@ -73,6 +73,7 @@ trees = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(trees)
 def test_what_comes_back_is_what_went_in(tree: Any) -> None:
     block = pack(tree)
@@ -82,6 +83,7 @@ def test_what_comes_back_is_what_went_in(tree: Any) -> None:
     assert same(unpack(block, copy=False), tree)
 
 
+@settings(deadline=None)
 @given(trees)
 def test_equal_trees_give_equal_bytes_in_used_memory_too(tree: Any) -> None:
     into = torch.full((packed_size(tree) + 5,), 0xFF, dtype=torch.uint8)
@@ -184,7 +186,7 @@ def test_what_cannot_be_held_is_named_with_its_place(tree: Any, place: str) -> N
         pack(tree)
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(tree=trees, data=st.data())
 def test_damage_is_a_value_error_or_another_value(tree: Any, data: st.DataObject) -> None:
     block = pack(tree)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 import xxhash
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isoscale.core.fast_hash import fast_digest
@@ -22,12 +22,14 @@ def test_it_is_xxh3_over_header_and_bytes() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:ComplexHalf:UserWarning")
+@settings(deadline=None)
 @given(trees)
 def test_every_tree_has_a_digest_and_only_one(tree: Any) -> None:
     assert len(fast_digest(tree)) == 32
     assert fast_digest(tree) == fast_digest(tree)
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.integers() | st.text(), st.integers()), st.randoms())
 def test_order_of_keys_does_not_count(tree: dict[Any, Any], random: Any) -> None:
     items = list(tree.items())
@@ -41,6 +43,7 @@ def test_strides_do_not_count() -> None:
     assert fast_digest(tensor[:, ::2]) == fast_digest(tensor[:, ::2].contiguous())
 
 
+@settings(deadline=None)
 @given(st.sampled_from([torch.float32, torch.bfloat16, torch.int64, torch.complex128, torch.float8_e4m3fn]), st.data())
 def test_one_bit_counts(dtype: torch.dtype, data: st.DataObject) -> None:
     tensor = random_bits(dtype, (3, 5))
