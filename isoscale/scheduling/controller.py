@@ -133,12 +133,13 @@ class Controller:
 
     def decide(self, now: float) -> list[Decision]:
         """Asks the policy, notes its decisions as performed, returns them: pauses and shrinkings before growth."""
-        self._changed = False
         self._decided_s = now
         self.num_rounds += 1
         decisions = sorted(self.policy.decide(self.state(now)), key=self._growth)
         for decision in decisions:
             self._perform(decision, now)
+        # A policy that moves step by step goes on in the next round; without rounds it would be asked for ever.
+        self._changed = bool(decisions) and self.interval_s > 0
         if any(free < 0 for free in self._free):
             raise ValueError(f"the policy gave away more devices than there are: free={self._free}")
         return decisions

@@ -59,7 +59,7 @@ class Pollux:
         if job.num_devices < len(rates):
             factors[job.num_devices] = 1.0
         num_nodes = sum(node.kind == kind for node in state.cluster.nodes)
-        return -1.0 / (rates / base * factors * num_nodes / capacity + 1e-3)
+        return np.asarray(-1.0 / (rates / base * factors * num_nodes / capacity + 1e-3))
 
 
 def explored(largest: dict[str, int], state: ClusterState) -> dict[str, int]:

@@ -1,0 +1,138 @@
+"""EasyScale's inter-job scheduler: everybody starts small, then free devices go to the best proposals.
+
+Waiting jobs come first: each starts on one device, of its preferred kind if it may not mix kinds, else of the slowest
+kind there is. Then every running job proposes ways to grow, and proposals are granted by speed-up per device, at most
+one per job and round. Nobody is paused or shrunk for others; devices that are reclaimed are given back by the
+controller. A job that a change made slower goes back to what it had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from isoscale.scheduling.growth import counts_shape, growth_proposals, slowed
+from isoscale.scheduling.placement import Pool, Target, begin
+from isoscale.scheduling.policies.counting import active_jobs
+from isoscale.scheduling.policy import register
+from isoscale.scheduling.state import Allocation, ClusterState, Decision, JobView, Resize, shape_of
+
+__all__ = ["EasyScale"]
+
+
+@register("easyscale", summary="EasyScale: greedy by speed-up per device, kinds mixed where the job allows it")
+class EasyScale:
+    """`mix` False holds every job to its preferred kind (EasyScale_homo).
+
+    `top` proposals per job are considered, each bounded by what is free. `blind` is the artifact's behaviour instead:
+    one proposal per kind, chosen without looking at what is free, and a job starts on the slowest kind or not at all.
+    """
+
+    interval_s = 60.0
+    oracle = False
+    watches_time = False
+
+    def __init__(self, mix: bool = True, top: int = 3, blind: bool = False) -> None:
+        self._mix = mix
+        self._top = top
+        self._blind = blind
+        #: what each job held before its last growth
+        self._before: dict[str, Allocation] = {}
+
+    def decide(self, state: ClusterState) -> list[Decision]:
+        pool = Pool(state.cluster, state.free)
+        self._before = {name: held for name, held in self._before.items() if name in state.running}
+        decisions = self._fall_back(state, pool)
+        busy = {decision.job for decision in decisions}
+        for job in sorted(state.waiting.values(), key=lambda job: (-job.request.priority, job.order)):
+            taken = self._start(state, job, pool)
+            if taken is not None:
+                decisions.append(begin(job, Target(taken)))
+        return decisions + self._grow(state, pool, busy)
+
+    def _start(self, state: ClusterState, job: JobView, pool: Pool) -> Allocation | None:
+        least = max(1, job.request.min_devices)
+        kinds = self._kinds(state, job)
+        kinds.sort(key=lambda kind: job.speed.rate(counts_shape(state.cluster, {kind: least})))
+        for kind in kinds[:1] if self._blind else kinds:
+            if job.speed.rate(counts_shape(state.cluster, {kind: least})) > 0:
+                taken = pool.take(least, kind)
+                if taken is not None:
+                    return taken
+        return None
+
+    def _grow(self, state: ClusterState, pool: Pool, busy: set[str]) -> list[Decision]:
+        jobs = [job for job in active_jobs(state) if job.allocation and job.name not in busy]
+        bids = []
+        for number, job in enumerate(jobs):
+            held = held_kinds(state, job)
+            free = self._bound(state, pool, job)
+            kinds = self._kinds(state, job)
+            # The artifact takes the best of each kind; otherwise the best few of all.
+            groups = [[kind] for kind in kinds] if self._blind else [kinds]
+            for group in groups:
+                bids += [
+                    (bid, number)
+                    for bid in growth_proposals(
+                        state.cluster,
+                        job.request,
+                        job.speed,
+                        held,
+                        {kind: free[kind] for kind in group},
+                        top=1 if self._blind else self._top,
+                    )
+                ]
+        bids.sort(key=lambda entry: (-round(entry[0].score, 9), -entry[0].added, entry[1]))
+        granted: dict[int, Decision] = {}
+        for bid, number in bids:
+            job = jobs[number]
+            if number in granted or pool.free_of.get(bid.kind, 0) < bid.added:
+                continue
+            grown = pool.grow(job.allocation, bid.added, bid.kind)
+            assert grown is not None, "the kind has enough free devices"
+            for kind, count in bid.dropped:
+                grown = pool.shrink(grown, count, kind)
+            granted[number] = Resize(job.name, grown, job.batch)
+            self._before[job.name] = job.allocation
+        return [granted[number] for number in sorted(granted)]
+
+    def _fall_back(self, state: ClusterState, pool: Pool) -> list[Decision]:
+        """A job that is slower than before its last growth gives the new devices back."""
+        decisions: list[Decision] = []
+        for name, before in list(self._before.items()):
+            job = state.running[name]
+            now = shape_of(state.cluster, job.allocation)
+            holds = dict(job.allocation)
+            still_there = all(holds.get(node, 0) >= count for node, count in before)
+            if still_there and slowed(job.speed, now, shape_of(state.cluster, before)):
+                decisions.append(Resize(name, before, job.batch))
+                given = ((node, count - dict(before).get(node, 0)) for node, count in job.allocation)
+                pool.give(tuple((node, count) for node, count in given if count))
+                del self._before[name]
+        return decisions
+
+    def _kinds(self, state: ClusterState, job: JobView) -> list[str]:
+        kinds = job.request.kinds or state.cluster.kinds
+        present = [kind for kind in kinds if kind in state.cluster.kinds]
+        return present if self._mix and job.request.mixes_kinds else present[:1]
+
+    def _bound(self, state: ClusterState, pool: Pool, job: JobView) -> Mapping[str, int]:
+        if not self._blind:
+            return pool.free_of
+        held = held_kinds(state, job)
+        whole = dict.fromkeys(state.cluster.kinds, 0)
+        for node, count in zip(state.cluster.nodes, state.capacity, strict=True):
+            whole[node.kind] += count
+        return {kind: count - held.get(kind, 0) for kind, count in whole.items()}
+
+
+@register("easyscale-homo", summary="EasyScale with every job on its preferred kind")
+def _homogeneous(top: int = 3, blind: bool = False) -> EasyScale:
+    return EasyScale(mix=False, top=top, blind=blind)
+
+
+def held_kinds(state: ClusterState, job: JobView) -> dict[str, int]:
+    """Devices that a job holds, by kind."""
+    held: dict[str, int] = {}
+    for kind, count in shape_of(state.cluster, job.allocation):
+        held[kind] = held.get(kind, 0) + count
+    return held
