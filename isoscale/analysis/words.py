@@ -29,7 +29,7 @@ def subtitle(shown: Timeline) -> str:
     if shown.rescales:
         parts.append(count(len(shown.rescales), "rescale"))
     if shown.digest:
-        parts.append(f"digest {shown.digest[:12]}")
+        parts.append(f"digest {shown.digest[:16]}")
     return ", ".join(parts)
 
 
