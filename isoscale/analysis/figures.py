@@ -28,7 +28,7 @@ _LOSS, _SPEED = "#33557f", "#2f7d5b"
 _WIDTH, _LEFT, _RIGHT = 11.0, 1.5, 0.85
 _TOP, _BOTTOM, _BETWEEN = 1.0, 0.88, 0.34
 _MARGIN = 0.3
-_LOSS_HEIGHT, _SPEED_HEIGHT = 1.35, 1.1
+_LOSS_HEIGHT, _SPEED_HEIGHT, _EMPTY_HEIGHT = 1.35, 1.1, 0.45
 
 
 def render(figure: Figure, form: Literal["png", "svg"] = "png", dpi: int = 130) -> bytes:
@@ -44,13 +44,16 @@ def render(figure: Figure, form: Literal["png", "svg"] = "png", dpi: int = 130) 
     return buffer.getvalue()
 
 
-def draw_timeline(shown: Timeline) -> Figure:
-    """The whole figure. Its height grows with the number of executors."""
+def draw_timeline(shown: Timeline, *, heading: bool = True) -> Figure:
+    """The whole figure. Its height grows with the number of executors. A page has the heading in words of its own."""
     from matplotlib.figure import Figure
 
     rows = sorted({life.executor for life in shown.lives}, key=in_order)
     rows_height = _rows_height(len(rows))
-    height = _TOP + rows_height + _BETWEEN + _LOSS_HEIGHT + _BETWEEN + _SPEED_HEIGHT + _BOTTOM
+    top_height = _TOP if heading else _TOP - 0.62
+    loss_height = _LOSS_HEIGHT if shown.loss.t else _EMPTY_HEIGHT
+    speed_height = _SPEED_HEIGHT if shown.throughput.t else _EMPTY_HEIGHT
+    height = top_height + rows_height + _BETWEEN + loss_height + _BETWEEN + speed_height + _BOTTOM
     figure = Figure(figsize=(_WIDTH, height), facecolor="white")
 
     def panel(top: float, tall: float) -> Axes:
@@ -62,9 +65,9 @@ def draw_timeline(shown: Timeline) -> Figure:
         return axes
 
     view = _view(shown)
-    top = panel(_TOP, rows_height)
-    loss = panel(_TOP + rows_height + _BETWEEN, _LOSS_HEIGHT)
-    speed = panel(_TOP + rows_height + _BETWEEN + _LOSS_HEIGHT + _BETWEEN, _SPEED_HEIGHT)
+    top = panel(top_height, rows_height)
+    loss = panel(top_height + rows_height + _BETWEEN, loss_height)
+    speed = panel(top_height + rows_height + _BETWEEN + loss_height + _BETWEEN, speed_height)
     if rows:
         draw_rows(top, shown, rows, rows_height, view)
     else:
@@ -74,9 +77,10 @@ def draw_timeline(shown: Timeline) -> Figure:
     _draw_rescales((top, loss, speed), shown, view)
     draw_marks(top, loss, shown, rows, view)
     _time_axis((top, loss, speed), view)
-    offset = _MARGIN / _WIDTH
-    figure.text(offset, 1 - 0.36 / height, title(shown), fontsize=13, weight="bold", color=INK, parse_math=False)
-    figure.text(offset, 1 - 0.62 / height, subtitle(shown), fontsize=9, color=SOFT, parse_math=False)
+    if heading:
+        left = _MARGIN / _WIDTH
+        figure.text(left, 1 - 0.36 / height, title(shown), fontsize=13, weight="bold", color=INK, parse_math=False)
+        figure.text(left, 1 - 0.62 / height, subtitle(shown), fontsize=9, color=SOFT, parse_math=False)
     _legend(figure, shown, height)
     return figure
 

@@ -31,10 +31,9 @@ p.when { color: var(--soft); margin: 0 0 1.2rem; }
 .state.running { background: #e0eaf6; color: #24476f; }
 pre.error { background: #fdf1ee; border-left: 3px solid #cc3311; padding: .7rem 1rem; white-space: pre-wrap;
   overflow-wrap: anywhere; font-size: .85rem; }
-dl { display: grid; grid-template-columns: repeat(auto-fill, minmax(165px, 1fr)); gap: 1px; background: var(--line);
-  border: 1px solid var(--line); border-radius: 6px; overflow: hidden; margin: 0 0 1.6rem; }
-dl > div { background: #fff; padding: .55rem .8rem; }
-dl > div.wide { grid-column: 1 / -1; }
+dl { display: flex; flex-wrap: wrap; border: solid var(--line); border-width: 1px 0 0 1px; margin: 0 0 1.6rem; }
+dl > div { box-sizing: border-box; flex: 1 0 130px; padding: .55rem .8rem; border: solid var(--line); border-width: 0 1px 1px 0; }
+dl > div.wide { flex-basis: 100%; }
 dt { color: var(--soft); font-size: .8rem; }
 dd { margin: 0; font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }
 .wide dd { font-family: ui-monospace, "Cascadia Mono", Menlo, Consolas, monospace; font-size: .85rem; }
@@ -42,9 +41,10 @@ img { width: 100%; height: auto; display: block; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .85rem; width: 100%; font-variant-numeric: tabular-nums; }
 th { text-align: left; font-weight: 600; color: var(--soft); border-bottom: 1px solid #c9cdd3; white-space: nowrap; }
-th, td { padding: .3rem .8rem .3rem 0; vertical-align: top; }
-td { border-bottom: 1px solid var(--line); }
+th, td { padding: .3rem 1.1rem .3rem 0; vertical-align: top; }
 td.number, th.number { text-align: right; white-space: nowrap; }
+td:first-child, th:first-child { text-align: left; }
+td { border-bottom: 1px solid var(--line); }
 td.more { color: var(--soft); text-align: center; }
 .bar { display: inline-block; width: 60px; height: 8px; background: #e9ebee; border-radius: 4px; margin-right: .5rem; }
 .bar i { display: block; height: 100%; background: #d9820f; border-radius: 4px; }
@@ -84,7 +84,7 @@ def _section(shown: Timeline) -> str:
         parts.append(f'<pre class="error">{escape(shown.error)}</pre>')
     if shown.state == "empty":
         return f"{parts[0]}<p>The log has no events.</p></section>"
-    parts += [_facts(shown), _image(render(draw_timeline(shown)), f"timeline of {title(shown)}")]
+    parts += [_facts(shown), _image(render(draw_timeline(shown, heading=False)), f"timeline of {title(shown)}")]
     parts += [_table(table) for table in tables(shown) if table.rows]
     return "".join(parts) + "</section>"
 
@@ -121,6 +121,7 @@ def _image(png: bytes, words: str) -> str:
 
 
 def _table(table: Table) -> str:
+    table = table.without_empty_columns()
     names = "".join(f"<th{_kind(name in table.numbers)}>{escape(name)}</th>" for name in table.columns)
     rows = [_row(table, row) for row in table.rows]
     hidden = len(rows) - 2 * _MAX_ROWS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from isoscale.analysis.palette import SIGNS
 from isoscale.analysis.values import Life, Timeline
@@ -29,6 +29,12 @@ class Table:
     #: those columns that hold numbers
     numbers: frozenset[str]
     rows: list[tuple[Cell, ...]]
+
+    def without_empty_columns(self) -> Table:
+        """A log may have measured nothing: then there is nothing to show."""
+        kept = [index for index in range(len(self.columns)) if any(row[index] != "" for row in self.rows)]
+        columns = tuple(self.columns[index] for index in kept)
+        return replace(self, columns=columns, rows=[tuple(row[index] for index in kept) for row in self.rows])
 
 
 def tables(shown: Timeline) -> Iterator[Table]:
