@@ -44,7 +44,7 @@ def read_lines(folder: Path) -> list[Line]:
     for path in sorted(folder.glob("commits-*.txt")):
         writer = path.stem.removeprefix("commits-")
         for text in path.read_text().splitlines():
-            step, t, workers = text.split()
+            step, t, workers = text.split()[:3]
             found.append(Line(int(step), float(t), writer, int(workers)))
     return sorted(found, key=lambda line: line.t)
 
@@ -134,6 +134,34 @@ def median_step(commits: Sequence[Commit]) -> float:
     """Seconds between commits that follow each other; nan without any."""
     spent = [b.t - a.t for a, b in pairwise(commits) if b.step == a.step + 1]
     return statistics.median(spent) if spent else float("nan")
+
+
+# ---- checkpoints ----
+
+
+def next_seconds(folder: Path) -> dict[int, float]:
+    """By committed step: the longest that any executor waited in `next()` before it."""
+    found: dict[int, float] = {}
+    for path in folder.glob("commits-*.txt"):
+        for text in path.read_text().splitlines():
+            step, _, _, waited = text.split()
+            found[int(step)] = max(found.get(int(step), 0.0), float(waited))
+    return found
+
+
+def excess(commits: list[Commit], begun: list[int], every: int, after: int) -> float:
+    """Seconds that a checkpoint adds in the median: its step and those `after` it, over the usual step of the period.
+
+    `begun` are the steps that follow a checkpoint; there is one every `every` steps.
+    """
+    took = {b.step: b.t - a.t for a, b in pairwise(commits) if b.step == a.step + 1}
+    found = []
+    for first in begun:
+        period = [took[step] for step in range(first, first + every) if step in took]
+        if len(period) == every:
+            usual = statistics.median(period[after:])
+            found.append(sum(seconds - usual for seconds in period[:after]))
+    return statistics.median(found) if found else float("nan")
 
 
 # ---- over repetitions ----

@@ -79,6 +79,8 @@ class IsoscaleJob:
         self.events = Events(out / "events.jsonl")
         self._environment = {**os.environ, **ENVIRONMENT, "PYTHONPATH": str(root), **(environment or {})}
         arguments = [str(script), "--workers", str(workers), "--executors", str(executors), "--out", str(out)]
+        if root != ROOT:
+            self._check_tree(root)
         self.log = out.with_name(f"{out.name}.log")
         with self.log.open("wb") as log:
             self.started_t = time.time()
@@ -91,6 +93,13 @@ class IsoscaleJob:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+
+    def _check_tree(self, root: Path) -> None:
+        """A path that is not found would fall back to the installed isoscale, and a tree be compared with itself."""
+        question = [sys.executable, "-c", "import isoscale; print(isoscale.__file__)"]
+        answer = subprocess.run(question, env=self._environment, cwd="/", check=True, capture_output=True, text=True)
+        if not Path(answer.stdout.strip()).is_relative_to(root):
+            raise RuntimeError(f"wanted isoscale of {root}, would get {answer.stdout.strip()}")
 
     def _isoscale(self, command: str) -> list[str]:
         return [str(Path(sys.executable).parent / "isoscale"), command]

@@ -32,13 +32,14 @@ def options() -> tuple[Workload, int, Path]:
     return workloads()[chosen.workload], chosen.steps, chosen.commits
 
 
-def commit_log(folder: Path) -> Callable[[int, int], None]:
-    """A function (step, workers) to call once a step is committed."""
+def commit_log(folder: Path) -> Callable[..., None]:
+    """A function (step, workers, ...) to call once a step is committed; more numbers become more columns."""
     folder.mkdir(parents=True, exist_ok=True)
     file = os.open(folder / f"commits-{os.getpid()}.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
-    def committed(step: int, workers: int) -> None:
-        os.write(file, f"{step} {time.time():.6f} {workers}\n".encode())
+    def committed(step: int, workers: int, *more: float) -> None:
+        columns = [str(step), f"{time.time():.6f}", str(workers), *(f"{number:.6f}" for number in more)]
+        os.write(file, (" ".join(columns) + "\n").encode())
 
     return committed
 

@@ -7,7 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.elastic_commits import Commit, Line, commits_of, disturbance, read_lines, summary, targets
+from benchmarks.elastic_commits import (
+    Commit,
+    Line,
+    commits_of,
+    disturbance,
+    excess,
+    next_seconds,
+    read_lines,
+    summary,
+    targets,
+)
 
 
 def lines(writer: str, first: int, last: int, begin: float, every: float = 0.1) -> list[Line]:
@@ -125,3 +135,17 @@ def test_the_longest_of_our_gaps_decides_what_is_called_worst() -> None:
     rows = [row("isoscale", "migrate", gap) for gap in (0.2, 0.3, 0.9)]
     (entry,) = [e for e in targets(summary(rows)) if e["what"] == "migrate: gap in median steps"]
     assert (entry["meets"], entry["worst_meets"]) == (True, False)
+
+
+def test_the_executor_that_waits_longest_decides_what_next_took(tmp_path: Path) -> None:
+    (tmp_path / "commits-7.txt").write_text("1 10.0 0 0.001\n2 11.0 0 0.030\n")
+    (tmp_path / "commits-8.txt").write_text("1 10.0 0 0.002\n2 11.0 0 0.001\n")
+    assert next_seconds(tmp_path) == {1: 0.002, 2: 0.030}
+
+
+def test_excess_is_what_steps_after_a_checkpoint_take_beyond_the_usual_step() -> None:
+    t, found = 0.0, []
+    for step in range(1, 42):
+        t += 0.1 + {11: 0.05, 12: 0.02, 31: 0.05, 32: 0.02}.get(step, 0.0)
+        found.append(Line(step, t, "a"))
+    assert excess(commits_of(found), [11, 31], every=10, after=5) == pytest.approx(0.07)
