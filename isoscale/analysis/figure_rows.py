@@ -83,14 +83,12 @@ def draw_marks(axes: Axes, loss: Axes, shown: Timeline, rows: list[ExecutorId], 
             axes.scatter(
                 [t for t, _ in rowed], [row for _, row in rowed], s=size, marker=sign.marker, color=sign.colour, **style
             )
-        for mark in here:
-            if mark.executor not in place:
-                # Warnings below the loss: a new coordinator often comes with one, in the same instant.
-                panel = loss if kind == "warning" else axes
-                at = panel.get_xaxis_transform()
-                panel.scatter(
-                    [max(mark.t, view[0])], [0.0], s=34, marker=sign.marker, color=sign.colour, transform=at, **style
-                )
+        others = [max(mark.t, view[0]) for mark in here if mark.executor not in place]
+        if others:
+            # Warnings below the loss: a new coordinator often comes with one, in the same instant.
+            panel = loss if kind == "warning" else axes
+            at, below = panel.get_xaxis_transform(), [0.0] * len(others)
+            panel.scatter(others, below, s=34, marker=sign.marker, color=sign.colour, transform=at, **style)
     times: list[float] = []
     for checkpoint in shown.checkpoints:
         # Closer than this they would run together into a bar.

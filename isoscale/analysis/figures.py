@@ -126,10 +126,12 @@ def _draw_curve(axes: Axes, curve: Curve, colour: str, name: str) -> None:
 
 def _draw_rescales(panels: tuple[Axes, Axes, Axes], shown: Timeline, view: tuple[float, float]) -> None:
     width = 0.8 if len(shown.rescales) <= 20 else 0.4
+    times = [rescale.t for rescale in shown.rescales]
+    for axes in panels:
+        at = axes.get_xaxis_transform()
+        axes.vlines(times, 0, 1, RESCALE, (0, (3, 2)), transform=at, linewidth=width, alpha=0.75, zorder=3)
     labelled_until = -1.0
     for rescale in shown.rescales:
-        for axes in panels:
-            axes.axvline(rescale.t, color=RESCALE, linewidth=width, alpha=0.75, dashes=(3, 2), zorder=3)
         moved = rescale.num_before == rescale.num_after
         label = "moved" if moved else f"{rescale.num_before}→{rescale.num_after}"
         if rescale.num_before is None or rescale.num_after is None or rescale.t < labelled_until:

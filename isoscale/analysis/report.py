@@ -32,7 +32,8 @@ p.when { color: var(--soft); margin: 0 0 1.2rem; }
 pre.error { background: #fdf1ee; border-left: 3px solid #cc3311; padding: .7rem 1rem; white-space: pre-wrap;
   overflow-wrap: anywhere; font-size: .85rem; }
 dl { display: flex; flex-wrap: wrap; border: solid var(--line); border-width: 1px 0 0 1px; margin: 0 0 1.6rem; }
-dl > div { box-sizing: border-box; flex: 1 0 130px; padding: .55rem .8rem; border: solid var(--line); border-width: 0 1px 1px 0; }
+dl > div { box-sizing: border-box; flex: 1 0 130px; padding: .55rem .8rem;
+  border: solid var(--line); border-width: 0 1px 1px 0; }
 dl > div.wide { flex-basis: 100%; }
 dt { color: var(--soft); font-size: .8rem; }
 dd { margin: 0; font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }

@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 import pytest
+from matplotlib.collections import PolyCollection
 
 from isoscale.analysis.figures import draw_timeline, render
 from isoscale.analysis.palette import worker_colours
@@ -38,7 +39,7 @@ def test_the_story_is_drawn_whole() -> None:
     assert "executor 5, cpu-sse" in shown
     assert {"0-7", "3-5", "7"} <= set(shown)
     assert "43% idle" in shown
-    stripes = figure.axes[0].collections[0]
+    stripes = next(drawn for drawn in figure.axes[0].collections if isinstance(drawn, PolyCollection))
     stays = [stay for life in timeline(story()).lives for stay in life.stays]
     assert len(stripes.get_paths()) == sum(stay.last - stay.first + 1 for stay in stays)  # type: ignore[operator]
 
@@ -72,6 +73,17 @@ def test_thousands_of_executors_have_fewer_labels() -> None:
 @pytest.mark.parametrize("form", ["png", "svg"])
 def test_anything_can_be_drawn(events: list[Event], form: Any) -> None:
     assert len(render(draw_timeline(timeline(events)), form, dpi=50)) > 1000
+
+
+def test_thousands_of_rescales_and_warnings_are_few_objects() -> None:
+    w = Writer(workers=4)
+    w.start(0, 1)
+    for change in range(2000):
+        w.place([0, 1] if change % 2 else [0], "scale")
+        w.write("warning", message="again")
+    figure = draw_timeline(timeline(w.events))
+    assert sum(len(axes.get_children()) for axes in figure.axes) < 400
+    render(figure, dpi=50)
 
 
 def test_where_no_executor_is_known_their_number_is_drawn() -> None:
