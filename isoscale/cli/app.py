@@ -10,9 +10,11 @@ import typer
 
 from isoscale import __version__
 from isoscale.cli.check import check
+from isoscale.cli.plan import plan
 from isoscale.cli.replay import replay
 from isoscale.cli.report import report
 from isoscale.cli.run import run
+from isoscale.cli.simulate import simulate
 from isoscale.cli.verify import verify
 from isoscale.errors import IsoscaleError
 
@@ -31,6 +33,8 @@ cli.command(context_settings={"allow_interspersed_args": True})(verify)
 cli.command(context_settings={"allow_interspersed_args": True})(check)
 cli.command()(replay)
 cli.command()(report)
+cli.command()(simulate)
+cli.add_typer(plan, name="plan")
 
 
 def _version(show: bool) -> None:

@@ -5,6 +5,7 @@ Shipped tables hold facts about published experiments; each says in its first li
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
@@ -24,14 +25,18 @@ def builtin_trace(name: str) -> list[TraceJob]:
         return list(read_own(path))
 
 
-def find_trace(text: str, format: str = "auto") -> list[TraceJob]:
-    """The jobs of a shipped trace, of a generator such as `philly:jobs=500,seed=1`, or of a file."""
+def find_trace(text: str, format: str = "auto", *, seed: int = 0) -> list[TraceJob]:
+    """The jobs of a shipped trace, of a generator such as `philly:jobs=500,seed=1`, or of a file.
+
+    `seed` is added to the generator's own; a recorded trace is what it is.
+    """
     if text in BUILTIN:
         return builtin_trace(text)
     if Path(text).exists() or "/" in text or text.endswith((".csv", ".json", ".trace")):
         return read_trace(Path(text), format)
     if text.partition(":")[0] == "philly":
-        return generate(parse_generator(text))
+        spec = parse_generator(text)
+        return generate(replace(spec, seed=spec.seed + seed))
     raise UserError(
         field="--trace",
         value=text,

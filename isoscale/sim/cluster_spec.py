@@ -65,7 +65,7 @@ def parse_cluster(text: str, *, field: str = "--cluster") -> tuple[NodeSpec, ...
 def parse_devices(text: str, *, field: str = "--devices", whole: str = "") -> tuple[tuple[str, int], ...]:
     """`KIND*COUNT+KIND*COUNT` as pairs, in order; a KIND alone counts once, a KIND twice is added up.
 
-    Errors show `whole`, the text that this one is a part of.
+    Errors show `whole`, the cluster that this text is a part of.
 
     >>> parse_devices("V100*2+T4")
     (('V100', 2), ('T4', 1))
@@ -79,7 +79,7 @@ def parse_devices(text: str, *, field: str = "--devices", whole: str = "") -> tu
                 field=field,
                 value=whole or text,
                 problem=f"{part.strip()!r} is not KIND*COUNT with a positive COUNT",
-                remedy=_EXAMPLE,
+                remedy=_EXAMPLE if whole else 'give, for example, "V100*2+T4*3"',
             )
         counts[match[1]] = counts.get(match[1], 0) + count
     return tuple(counts.items())

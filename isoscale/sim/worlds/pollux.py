@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from functools import lru_cache
 from pathlib import Path
 
@@ -44,15 +45,20 @@ def pollux_tables(directory: Path) -> PolluxTables:
 class PolluxSpeed:
     """Speeds of an application in one epoch: exact times, the epoch's gradient noise. A `SpeedModel`."""
 
-    __slots__ = ("_epoch", "_rates", "_settings")
+    __slots__ = ("_epoch", "_rates", "_settings", "_steps")
 
     def __init__(self, settings: Settings, epoch: int) -> None:
         self._settings = settings
         self._epoch = epoch
         self._rates: dict[tuple[int, int], NDArray[np.float64]] = {}
+        self._steps: dict[tuple[Shape, int], float] = {}
 
     def step_s(self, shape: Shape, batch: int = 0) -> float:
-        return self._settings.spread(counts_of(shape), batch, self._epoch).step_s if shape else math.inf
+        found = self._steps.get((shape, batch))
+        if found is None:
+            spread = self._settings.spread(counts_of(shape), batch, self._epoch) if shape else None
+            found = self._steps[shape, batch] = spread.step_s if spread else math.inf
+        return found
 
     def rate(self, shape: Shape, batch: int = 0) -> float:
         return float(self._settings.rates(counts_of(shape), batch)[self._epoch]) if shape else 0.0
@@ -80,8 +86,10 @@ class PolluxTruth:
         self.total_work = float(settings.tables.progress[-1])
         self._settings = settings
         self._profiled = profiled
-        self._iterations = settings.tables.iterations(steps_of_batch).tolist() if steps_of_batch else None
-        self._ends = settings.tables.progress.tolist()
+        iterations = settings.tables.iterations(steps_of_batch) if steps_of_batch else np.zeros(0)
+        #: steps at the owner's batch by the end of each epoch; empty: work is declared as progress
+        self._iterations: list[float] = iterations.tolist()
+        self._ends: list[float] = settings.tables.progress.tolist()
         self._seen: dict[tuple[int, int, int], StepPoint] = {}
         self._fits: dict[tuple[int, int], SpeedModel] = {}
 
@@ -113,7 +121,7 @@ class PolluxTruth:
         return found
 
     def remaining(self, done: float) -> float:
-        if self._iterations is None:
+        if not self._iterations:
             return max(0.0, self.total_work - done)
         return max(1.0, self._iterations[-1] - self._iterations[self._epoch(done)])
 
@@ -132,8 +140,7 @@ class PolluxTruth:
             )
 
     def _epoch(self, done: float) -> int:
-        epoch = int(np.searchsorted(self._ends, done, side="right")) - 1
-        return min(max(epoch, 0), len(self._ends) - 2)
+        return min(max(bisect_right(self._ends, done) - 1, 0), len(self._ends) - 2)
 
 
 def prior(tables: PolluxTables, epoch: int = 0) -> GoodputSpeed:

@@ -1,0 +1,169 @@
+"""Options of `isoscale simulate`, checked into values. Every mistake is one line that names the option."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from isoscale.errors import UserError
+from isoscale.sim.backend import Interference
+from isoscale.sim.costs import Costs, parse_costs
+from isoscale.sim.disturbances import DeviceFailures, ServingLoad
+
+__all__ = [
+    "ClusterSpec",
+    "CostSpec",
+    "Events",
+    "Failures",
+    "FirstSeed",
+    "Format",
+    "InterferenceShare",
+    "Interval",
+    "KindSpeeds",
+    "Out",
+    "Policies",
+    "Profiled",
+    "Quotas",
+    "Seeds",
+    "Serving",
+    "Speeds",
+    "Trace",
+    "Window",
+    "costs_of",
+    "failures_of",
+    "interference_of",
+    "kind_speeds_of",
+    "quotas_of",
+    "serving_of",
+    "window_of",
+]
+
+Trace = Annotated[
+    str,
+    typer.Option(
+        help="A file, a shipped trace (easyscale), or generated: philly:jobs=1000,days=7,seed=0.", show_default=False
+    ),
+]
+ClusterSpec = Annotated[
+    str,
+    typer.Option("--cluster", help='"V100*32+T4*16" (flat pools), "16x(T4*4)" (nodes), or a file.', show_default=False),
+]
+Policies = Annotated[
+    str, typer.Option("--policy", help="Policies by name, A,B,C; options in brackets, A(x=1).", show_default=False)
+]
+Out = Annotated[
+    Path | None, typer.Option(help="Directory of the results.  \\[default: runs/simulate-TIME]", show_default=False)
+]
+Seeds = Annotated[int, typer.Option(help="Repeat with so many seeds; results are means.", min=1)]
+Interval = Annotated[
+    float | None,
+    typer.Option(
+        help="Seconds between decisions; 0: at every event.  \\[default: each policy's own]", show_default=False
+    ),
+]
+CostSpec = Annotated[
+    str, typer.Option("--costs", help="free, stop-free, stop-resume; changes as in stop-resume:rescale_s=20,start_s=5.")
+]
+Speeds = Annotated[
+    Path | None,
+    typer.Option(help="Measured speeds: Pollux's or ElasticFlow's directory, Gavel's JSON.", show_default=False),
+]
+KindSpeeds = Annotated[
+    str | None, typer.Option(help="Relative speed by kind, such as V100=2,T4=1.", show_default=False)
+]
+Profiled = Annotated[bool, typer.Option("--profiled", help="Policies know exact speeds from the start.")]
+Window = Annotated[
+    str | None, typer.Option(help="Only jobs submitted from BEGIN:END hours of the trace.", show_default=False)
+]
+InterferenceShare = Annotated[
+    float, typer.Option("--interference", help="Speed that a job loses beside another one on its node, 0 to 1.")
+]
+Failures = Annotated[
+    str | None, typer.Option(help="HOURS between failures of a device, /HOURS to repair (1).", show_default=False)
+]
+Serving = Annotated[
+    str | None,
+    typer.Option(
+        help="LOW-HIGH share of the cluster that serving needs over a day; it lends the rest.", show_default=False
+    ),
+]
+Quotas = Annotated[
+    str | None, typer.Option(help="Devices that a tenant may hold, such as team-a=8,team-b=4.", show_default=False)
+]
+Format = Annotated[str, typer.Option(help="Format of the trace's file, where it cannot be told from its header.")]
+FirstSeed = Annotated[int, typer.Option("--seed", help="First seed.", min=0)]
+Events = Annotated[bool, typer.Option("--events/--no-events", help="Write DIR/POLICY/events.jsonl.")]
+
+
+def costs_of(text: str) -> Costs:
+    return parse_costs(text)
+
+
+def window_of(text: str | None) -> tuple[float, float]:
+    if text is None:
+        return 0.0, math.inf
+    begin, colon, end = text.partition(":")
+    first, last = _number(begin or "0", "--window", text), _number(end, "--window", text) if end else math.inf
+    if not colon or not 0 <= first < last:
+        raise UserError(field="--window", value=text, problem="is not BEGIN:END", remedy="give hours, such as 0:48")
+    return first * 3600.0, last * 3600.0
+
+
+def kind_speeds_of(text: str | None, *, field: str = "--kind-speeds") -> dict[str, float]:
+    """`V100=2,T4=1` as a mapping of positive numbers."""
+    found: dict[str, float] = {}
+    for part in filter(None, (text or "").split(",")):
+        kind, equals, value = part.partition("=")
+        if not equals or not kind.strip():
+            raise UserError(field=field, value=text, problem=f"{part!r} is not KIND=SPEED", remedy="give V100=2,T4=1")
+        speed = _number(value, field, part)
+        if not 0 < speed < math.inf:
+            raise UserError(field=field, value=part, problem="a speed is positive", remedy="give V100=2,T4=1")
+        found[kind.strip()] = speed
+    return found
+
+
+def interference_of(share: float) -> Interference:
+    if not 0 <= share < 1:
+        raise UserError(field="--interference", value=share, problem="is no share", remedy="give 0 up to below 1")
+    return Interference(share=share)
+
+
+def failures_of(text: str | None) -> DeviceFailures | None:
+    if text is None:
+        return None
+    between, _, repair = text.partition("/")
+    return DeviceFailures(
+        mean_s=3600.0 * _number(between, "--failures", text),
+        repair_s=3600.0 * _number(repair or "1", "--failures", text),
+    )
+
+
+def serving_of(text: str | None) -> ServingLoad | None:
+    if text is None:
+        return None
+    low, _, high = text.partition("-")
+    least, most = _number(low, "--serving", text), _number(high, "--serving", text)
+    if not 0 <= least <= most <= 1:
+        raise UserError(field="--serving", value=text, problem="is not LOW-HIGH", remedy="give shares, such as 0.2-0.7")
+    return ServingLoad(low=least, high=most)
+
+
+def quotas_of(text: str | None) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for part in filter(None, (text or "").split(",")):
+        tenant, equals, value = part.partition("=")
+        if not equals or not value.strip().isdigit():
+            raise UserError(field="--quotas", value=part, problem="is not TENANT=DEVICES", remedy="give team-a=8")
+        found[tenant.strip()] = int(value)
+    return found
+
+
+def _number(text: str, field: str, whole: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise UserError(field=field, value=whole, problem=f"{text!r} is not a number", remedy="give a number") from None

@@ -1,0 +1,119 @@
+"""One experiment: a trace, a cluster, several policies and seeds; everything that they share is made once."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from isoscale.errors import UserError
+from isoscale.scheduling.policy import Policy, make_policy
+from isoscale.scheduling.state import Cluster
+from isoscale.sim.builtin import find_trace
+from isoscale.sim.cluster_spec import parse_cluster
+from isoscale.sim.disturbances import ServingLoad, serving_load
+from isoscale.sim.engine import Options, Outcome, Simulation
+from isoscale.sim.job import SimJob
+from isoscale.sim.recorder import Recorder
+from isoscale.sim.workload import Workload, make_cluster, make_jobs
+
+__all__ = ["Experiment", "parse_policies"]
+
+_DAY_S = 86_400.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experiment:
+    """What to simulate. Seeds count up from the workload's own."""
+
+    trace: str
+    cluster: str
+    format: str = "auto"
+    workload: Workload = field(default_factory=Workload)
+    options: Options = field(default_factory=Options)
+    serving: ServingLoad | None = None
+
+    def cluster_value(self) -> Cluster:
+        return make_cluster(parse_cluster(self.cluster))
+
+    def jobs(self, seed: int) -> list[SimJob]:
+        """The jobs under one seed: it moves a generated trace, and the speeds that are drawn."""
+        trace = find_trace(self.trace, self.format, seed=seed)
+        return make_jobs(
+            trace, self.cluster_value(), dataclasses.replace(self.workload, seed=self.workload.seed + seed)
+        )
+
+    def simulate(
+        self,
+        policy: Policy,
+        jobs: Sequence[SimJob],
+        seed: int,
+        recorder: Recorder | None = None,
+        on_progress: Callable[[int, float], None] | None = None,
+    ) -> Outcome:
+        cluster = self.cluster_value()
+        options = dataclasses.replace(self.options, seed=self.options.seed + seed)
+        if self.serving is not None:
+            # Long enough for the last job to come, and to wait its turn.
+            until = 2 * max(job.request.submitted_s for job in jobs) + 14 * _DAY_S
+            lendings, _ = serving_load(dataclasses.replace(self.serving, seed=self.serving.seed + seed), cluster, until)
+            options = dataclasses.replace(options, lendings=lendings)
+        return Simulation(jobs, cluster, policy, options, recorder).run(on_progress)
+
+
+def parse_policies(text: str, *, field: str = "--policy") -> Iterator[tuple[str, Callable[[], Policy]]]:
+    """(label, maker) for each policy of `A,B(option=2),C`: options go to the policy."""
+    names: set[str] = set()
+    for part in _split(text):
+        name, bracket, rest = part.partition("(")
+        options: dict[str, object] = {}
+        for item in filter(None, rest.rstrip(")").split(",") if bracket else ()):
+            key, equals, value = item.partition("=")
+            if not equals or not key.strip():
+                raise UserError(
+                    field=field, value=part, problem=f"{item!r} is not OPTION=VALUE", remedy="give NAME(a=1)"
+                )
+            options[key.strip()] = _value(value.strip())
+        if part in names:
+            raise UserError(field=field, value=part, problem="is named twice", remedy="name each policy once")
+        names.add(part)
+        make = _maker(name.strip(), options, part, field)
+        make()
+        yield part, make
+
+
+def _maker(name: str, options: dict[str, object], part: str, field: str) -> Callable[[], Policy]:
+    def make() -> Policy:
+        try:
+            return make_policy(name, **options)
+        except TypeError as error:
+            raise UserError(
+                field=field, value=part, problem=str(error), remedy="leave the option out or name another"
+            ) from None
+
+    return make
+
+
+def _split(text: str) -> list[str]:
+    """At commas outside brackets."""
+    parts, depth, current = [], 0, ""
+    for letter in text:
+        depth += (letter == "(") - (letter == ")")
+        if letter == "," and depth == 0:
+            parts.append(current)
+            current = ""
+        else:
+            current += letter
+    parts = [part.strip() for part in [*parts, current]]
+    if not all(parts) or depth:
+        raise UserError(field="--policy", value=text, problem="a policy without a name", remedy="give A,B,C")
+    return parts
+
+
+def _value(text: str) -> object:
+    for make in (int, float):
+        try:
+            return make(text)
+        except ValueError:
+            continue
+    return {"true": True, "false": False}.get(text.lower(), text)
