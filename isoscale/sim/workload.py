@@ -72,7 +72,6 @@ class SpeedSources:
     """Finds speeds for jobs of one trace. Counts what it used, for the record."""
 
     def __init__(self, cluster: Cluster, workload: Workload) -> None:
-        self._cluster = cluster
         self._kinds = {kind: workload.kind_speeds.get(kind, 1.0) for kind in cluster.kinds}
         self._sizes = {kind: cluster.node_size(kind) for kind in cluster.kinds}
         self._most = {kind: sum(n.num_devices for n in cluster.nodes if n.kind == kind) for kind in cluster.kinds}
@@ -120,7 +119,7 @@ class SpeedSources:
 
     def _typed(self, job: TraceJob, curves: Mapping[str, Curve]) -> SimJob:
         self._count("Gavel's throughputs")
-        by_kind = {kind: curves[kind.lower()] for kind in self._cluster.kinds if kind.lower() in curves}
+        by_kind = {kind: curves[kind.lower()] for kind in self._kinds if kind.lower() in curves}
         kinds = self._allowed(job, set(by_kind))
         most = max(curve.sizes[-1] for curve in by_kind.values())
         tables = {kind: speed_of(by_kind[kind], {kind: 1.0}, most=most).tables[kind] for kind in kinds}
@@ -176,8 +175,8 @@ class SpeedSources:
 
     def _allowed(self, job: TraceJob, known: set[str]) -> tuple[str, ...]:
         """Kinds of the cluster that the job may use and whose speed is known, the preferred one first."""
-        wanted = job.kinds or ((job.kind,) if job.kind else tuple(self._cluster.kinds))
-        kinds = [kind for kind in self._cluster.kinds if kind in wanted and kind in known]
+        wanted = job.kinds or ((job.kind,) if job.kind else tuple(self._kinds))
+        kinds = [kind for kind in self._kinds if kind in wanted and kind in known]
         if job.kind in kinds:
             kinds.remove(job.kind)
             kinds.insert(0, job.kind)

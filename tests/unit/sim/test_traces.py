@@ -25,7 +25,7 @@ SAMPLES = {
     "gavel": "LM (batch size 5)\tpython main.py\t--steps\t1\t4726\t3362.000000\t2\n",
     "philly-csv": "timestamp,duration,num_gpus,gpu_time,cluster\n2017-10-09 07:01:55,66.0,1,66.0,11cb48\n",
     "itp": "job_id,submission_time,duration,num_gpu\n965d,1932025,2429,64\n",
-    "elasticflow": "job_id,submit_time,iteration,model_name,ddl,batch_size,num_gpu,duration\n0,5,128,vgg,771,256,1,97\n",
+    "elasticflow": "job_id,submit_time,iteration,model_name,ddl,batch_size,num_gpu,duration\n0,5,128,vgg,771,8,1,97\n",
     "tiresias": "job_id,num_gpu,submit_time,iterations,model_name,duration,interval\n1,8,30,133,vgg11,147,23\n",
     "isoscale": "# a comment\nname,submit_s,devices,duration_s,turn_s\na,1,4,10,V100=0.5|T4=1\n",
 }
