@@ -100,8 +100,8 @@ def run_once(kind: type[Run], scenario: str, workload: int, folder: Path, seed: 
 
 def measured(run: Run, event_t: float) -> dict[str, Any]:
     found = disturbance(run.commits(), event_t)
-    rounded = {key: round(value, 4) if isinstance(value, float) else value for key, value in vars(found).items()}
-    return {**rounded, "gap_steps": round(found.gap_steps, 3), "gap_fast_steps": round(found.gap_fast_steps, 3)}
+    numbers = vars(found) | {name: getattr(found, name) for name in ("gap_steps", "gap_fast_steps", "beyond_step_s")}
+    return {name: round(value, 4) if isinstance(value, float) else value for name, value in numbers.items()}
 
 
 def compare_with_constant(rows: list[dict[str, Any]]) -> None:

@@ -103,6 +103,11 @@ class Disturbance:
         return self.gap_s / max(self.step_before_s, self.step_after_s)
 
     @property
+    def beyond_step_s(self) -> float:
+        """What of the gap is not the step itself: sizes and systems differ in how long that takes."""
+        return self.gap_s - max(self.step_before_s, self.step_after_s)
+
+    @property
     def gap_fast_steps(self) -> float:
         return self.gap_s / min(self.step_before_s, self.step_after_s)
 
@@ -167,6 +172,18 @@ def excess(commits: list[Commit], begun: list[int], every: int, after: int) -> f
 # ---- over repetitions ----
 
 
+_SUMMED = (
+    "gap_s",
+    "gap_steps",
+    "beyond_step_s",
+    "lost_steps",
+    "first_step_s",
+    "step_before_s",
+    "step_after_s",
+    "reaction_s",
+)
+
+
 def summary(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """One row per model, system and scenario: medians and extremes over the repetitions that came through."""
     groups: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
@@ -183,7 +200,7 @@ def summary(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
             "failed": len(group) - len(whole),
             "same_digest": sum(bool(row.get("same_digest")) for row in whole),
         }
-        for name in ("gap_s", "gap_steps", "lost_steps", "first_step_s", "step_before_s", "step_after_s", "reaction_s"):
+        for name in _SUMMED:
             values = [row[name] for row in whole if row.get(name) is not None]
             if values:
                 entry[name] = {

@@ -72,6 +72,7 @@ def test_a_gap_counts_in_steps_of_the_slower_size() -> None:
     assert found.gap_s == pytest.approx(0.6)
     assert found.gap_steps == pytest.approx(1.5)
     assert found.gap_fast_steps == pytest.approx(3.0)
+    assert found.beyond_step_s == pytest.approx(0.2)
 
 
 def test_gaps_before_the_event_do_not_count() -> None:
