@@ -85,4 +85,22 @@ def _loadable(tree: Any) -> Any:
         return {_loadable(key): _loadable(value) for key, value in tree.items()}
     if isinstance(tree, list | tuple):
         return type(tree)(map(_loadable, tree))
+    if isinstance(tree, torch.Tensor):
+        return _alone(tree.detach())
     return _NoBytes() if type(tree) is bytes and not tree else tree
+
+
+def _alone(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, or one over the same memory that ends where it ends.
+
+    torch writes all of a storage that a tensor lies in, and refuses one that is shared by several dtypes, such as a
+    packed state.
+    """
+    tensor = tensor.cpu()
+    if tensor.untyped_storage().nbytes() == tensor.numel() * tensor.itemsize:
+        return tensor
+    bits, strides = header.bits(tensor), header.kept_strides(tensor)
+    if bits.stride() != strides or not bits.numel():
+        return torch.empty_strided(bits.shape, strides, dtype=bits.dtype).copy_(bits).view(tensor.dtype)
+    row = torch.from_numpy(bits.as_strided((bits.numel(),), (1,)).view(torch.uint8).numpy())
+    return torch.empty(0, dtype=tensor.dtype).set_(row.untyped_storage(), 0, tensor.shape, strides)

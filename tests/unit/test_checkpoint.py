@@ -17,6 +17,8 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 
+from isoscale.core.codec import pack, unpack
+from isoscale.core.fast_hash import fast_digest
 from isoscale.errors import CheckpointError
 from isoscale.runtime import state_file
 from isoscale.runtime.checkpoint import Identity, Written, at_or_before, clean_temporaries, load, newest, publish, write
@@ -90,6 +92,37 @@ def test_every_state_comes_back_or_is_refused_at_once(tmp_path: Path, tree: Any)
     found = newest(tmp_path, refuse)
     assert found is not None
     assert same(load(found)["tree"], tree)
+
+
+def test_only_what_is_seen_of_a_storage_is_written(tmp_path: Path) -> None:
+    large = torch.randn(1000, 1000)
+    parts = {
+        "row": large[3],
+        "column": large[:, 3],
+        "block": large[:2].t(),
+        "empty": large[:0],
+        "zero": large[5, 5],
+        "bits": large[7].view(torch.bfloat16),
+        "conj": torch.view_as_complex(large.view(-1, 2))[:3].conj(),
+        "tied": [large[:, :1].clone()] * 2,
+    }
+    written = write(tmp_path, parts, step=1, identity=IDENTITY, tag="e0")
+    assert written.size < 50_000
+    back = torch.load(publish(tmp_path, written, 1), weights_only=True)
+    for name in parts:
+        assert fast_digest(back[name]) == fast_digest(parts[name]), name
+    assert back["block"].stride() == (1, 1000)
+    assert back["tied"][0].data_ptr() == back["tied"][1].data_ptr()
+
+
+def test_packed_state_is_written_without_another_copy(tmp_path: Path) -> None:
+    state = state_of(1) | {"half": torch.ones(7, dtype=torch.float16), "none": torch.ones(0, 3), "n": torch.tensor(3)}
+    views = unpack(pack(state), copy=False)
+    assert views["half"].untyped_storage().data_ptr() == views["n"].untyped_storage().data_ptr()
+    publish(tmp_path, write(tmp_path, views, step=1, identity=IDENTITY, tag="e0"), 1)
+    found = newest(tmp_path, refuse)
+    assert found is not None
+    assert same(load(found), state)
 
 
 def test_nothing_is_visible_before_it_is_published(tmp_path: Path) -> None:
