@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from isoscale.errors import UserError
 
 __all__ = [
+    "CA_FILE",
     "COORDINATOR",
     "EXECUTOR",
     "OUT",
@@ -24,6 +25,7 @@ __all__ = [
     "SEED",
     "TOKEN_FILE",
     "WORKERS",
+    "ca_file",
     "child_environment",
     "coordinator",
     "executor",
@@ -38,6 +40,7 @@ __all__ = [
 
 COORDINATOR = "ISOSCALE_COORDINATOR"
 TOKEN_FILE = "ISOSCALE_TOKEN_FILE"
+CA_FILE = "ISOSCALE_CA_FILE"
 EXECUTOR = "ISOSCALE_EXECUTOR"
 OUT = "ISOSCALE_OUT"
 WORKERS = "ISOSCALE_WORKERS"
@@ -69,6 +72,11 @@ def coordinator(environ: Mapping[str, str] = os.environ) -> str | None:
 def token_file(environ: Mapping[str, str] = os.environ) -> Path | None:
     """The file that holds the run's token. A path and not the token: environments are inherited, dumped and logged."""
     return _path(TOKEN_FILE, environ)
+
+
+def ca_file(environ: Mapping[str, str] = os.environ) -> Path | None:
+    """Certificates by which an executor knows its coordinator, where the address is wss://."""
+    return _path(CA_FILE, environ)
 
 
 def executor(environ: Mapping[str, str] = os.environ) -> int | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["JobSpec", "Level", "Order", "Placement"]
+__all__ = ["JobSpec", "Level", "Order", "Placement", "Settings"]
 
 Level = Literal["off", "elastic", "heterogeneous"]
 Order = Literal["ddp", "tree"]
@@ -87,3 +87,32 @@ class JobSpec:
     trace: int | None = None
     #: write what the models are made of to `out`/anatomy.json (used by `check`)
     anatomy: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How a job is run, as opposed to what it computes: none of it changes a bit of the result."""
+
+    #: warm processes that wait to become executors
+    spares: int = 0
+    #: start processes for executors that are missing; otherwise wait for some to join
+    spawn: bool = True
+    #: write a checkpoint every so many steps; 0 only when asked
+    checkpoint_every: int = 0
+    keep_checkpoints: int = 3
+    #: an executor that says nothing for so long is taken for dead, and killed
+    heartbeat_s: float = 1.0
+    lost_after_s: float = 10.0
+    #: one that is alive but keeps the others waiting for so long is, too
+    stalled_after_s: float = 1800.0
+    #: how long executors that cannot go on wait for a coordinator
+    orphan_s: float = 600.0
+    #: move logical workers away from executors whose turns take longer than `straggler_ratio` times the median
+    #: for `straggler_steps` steps
+    rebalance: bool = True
+    straggler_ratio: float = 1.2
+    straggler_steps: int = 10
+    #: probability with which a turn is run again on another executor and compared
+    audit_turns: float = 0.0
+    #: address that the job's sockets bind to
+    host: str = "127.0.0.1"

@@ -1,7 +1,8 @@
-"""Executor processes on this machine: start, watch, end.
+"""Executor processes on this machine: start, adopt, watch, end.
 
-A process gets its own session, so a Ctrl-C in the terminal reaches only the coordinator, which then
-ends it. Output goes to a log file; lines of one chosen process are also handed to a callback.
+A process gets its own session, so a Ctrl-C in the terminal reaches only the coordinator, which then ends it.
+Its output goes straight into a log file: it must not depend on the coordinator, which may die first. A process
+that an earlier coordinator started is adopted by its pid and its time of birth.
 """
 
 from __future__ import annotations
@@ -9,26 +10,39 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import resource
+import select
 import signal
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-__all__ = ["ALLOCATOR", "LocalProcess", "start_process"]
+__all__ = [
+    "ALLOCATOR",
+    "AdoptedProcess",
+    "LocalProcess",
+    "NewLines",
+    "born",
+    "can_lower_priority",
+    "is_stopped",
+    "restore_priority",
+    "start_process",
+]
 
 #: glibc's malloc, for processes that train: memory stays with the process. Every turn frees its gradients and the
 #: next one asks for them again; handing pages back to the system in between cost 1 ms a turn for a 6.5 MB model.
 ALLOCATOR = {"MALLOC_TRIM_THRESHOLD_": str(2**40), "MALLOC_MMAP_THRESHOLD_": str(32 * 2**20)}
 
-_GRACE_S = 3.0
 _TAIL_LINES = 30
-_MAX_LINE_BYTES = 2**20
+_TAIL_BYTES = 2**16
+#: of a process that prepares to join, beside others that train
+_NEWCOMER_NICE = 5
 
 
 class LocalProcess:
-    def __init__(self, process: asyncio.subprocess.Process, log: Path, on_line: Callable[[str], None] | None) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, log: Path) -> None:
         self._process = process
-        self._log = log
-        self._copy = asyncio.create_task(self._copy_output(on_line))
+        self.log = log
 
     @property
     def pid(self) -> int:
@@ -37,51 +51,132 @@ class LocalProcess:
     async def wait(self) -> str:
         """Why it ended: "exit code 3" or "killed by SIGKILL"."""
         code = await self._process.wait()
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._copy, _GRACE_S)
         return f"exit code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
 
+    def kill(self) -> None:
+        """At once, with its loader processes: whatever it held is held by others, or in a checkpoint."""
+        if self._process.returncode is None:
+            _kill_group(self.pid)
+
     async def end(self) -> None:
-        """SIGTERM to the whole session (loader processes included), SIGKILL to what is left after a moment."""
-        for sign in (signal.SIGTERM, signal.SIGKILL):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, sign)
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._process.wait(), _GRACE_S)
-                if sign is signal.SIGKILL:
-                    return
+        self.kill()
         await self._process.wait()
 
     def tail(self) -> str:
-        """The last lines of its output."""
-        text = self._log.read_text(errors="replace") if self._log.exists() else ""
-        return "\n".join(text.splitlines()[-_TAIL_LINES:])
+        return _tail(self.log)
 
-    async def _copy_output(self, on_line: Callable[[str], None] | None) -> None:
-        assert self._process.stdout is not None
-        with self._log.open("ab", buffering=0) as log:
-            while True:
-                try:
-                    line = await self._process.stdout.readline()
-                except ValueError:  # a line longer than the limit: take it in pieces
-                    line = await self._process.stdout.read(_MAX_LINE_BYTES)
-                if not line:
-                    return
-                log.write(line)
-                if on_line is not None:
-                    on_line(line.decode(errors="replace").rstrip("\n"))
+
+class AdoptedProcess:
+    """One that somebody else started."""
+
+    def __init__(self, pid: int, log: Path) -> None:
+        """Raises ProcessLookupError if there is none."""
+        self.pid = pid
+        self.log = log
+        self._handle = os.pidfd_open(pid)
+
+    async def wait(self) -> str:
+        loop, gone = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_reader(self._handle, gone.set)
+        try:
+            await gone.wait()
+        finally:
+            loop.remove_reader(self._handle)
+        return "ended"
+
+    async def end(self) -> None:
+        self.kill()
+        await self.wait()
+
+    def kill(self) -> None:
+        if not select.select([self._handle], [], [], 0)[0]:  # otherwise the number may be somebody else's by now
+            _kill_group(self.pid)
+
+    def tail(self) -> str:
+        return _tail(self.log)
 
 
 async def start_process(
-    command: Sequence[str], environment: Mapping[str, str], log: Path, on_line: Callable[[str], None] | None
+    command: Sequence[str], environment: Mapping[str, str], log: Path, *, newcomer: bool = False
 ) -> LocalProcess:
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        env=dict(environment),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        start_new_session=True,
-        limit=_MAX_LINE_BYTES,
-    )
-    return LocalProcess(process, log, on_line)
+    """`newcomer`: it prepares beside a job that trains, at a lower priority, which it gives up when it joins."""
+    if newcomer and can_lower_priority():
+        command = ["nice", "-n", str(_NEWCOMER_NICE), *command]
+    with log.open("ab") as file:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            env=dict(environment),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=file,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
+        )
+    return LocalProcess(process, log)
+
+
+class NewLines:
+    """What a process has written into its log since the last look, line by line."""
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+        self._at = 0
+        self._rest = b""
+
+    def read(self) -> list[str]:
+        try:
+            with self._log.open("rb") as file:
+                file.seek(self._at)
+                data = file.read()
+        except OSError:
+            return []
+        self._at += len(data)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        return [line.decode(errors="replace") for line in lines]
+
+
+def restore_priority() -> None:
+    """A newcomer has joined: it is as good as the others from now on."""
+    for thread in Path("/proc/self/task").iterdir() if Path("/proc/self/task").is_dir() else ():
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, int(thread.name), 0)
+
+
+def can_lower_priority() -> bool:
+    """Whether a process that lowers its priority may raise it again."""
+    return os.geteuid() == 0 or resource.getrlimit(resource.RLIMIT_NICE)[0] >= 20
+
+
+def born(pid: int) -> int:
+    """When a process was born, in clock ticks since the system was; 0 if there is none. Tells it from a successor."""
+    fields = _stat(pid)
+    return int(fields[19]) if fields else 0
+
+
+def is_stopped(pid: int) -> bool:
+    """Stopped by a signal: it will not say so itself."""
+    fields = _stat(pid)
+    return bool(fields) and fields[0] in ("T", "t")
+
+
+def _stat(pid: int) -> list[str]:
+    """/proc/PID/stat from the state on; the name before it may contain anything."""
+    if not sys.platform.startswith("linux"):
+        return []
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return []
+
+
+def _kill_group(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _tail(log: Path) -> str:
+    """The last lines of its output."""
+    with contextlib.suppress(OSError), log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - _TAIL_BYTES))
+        return "\n".join(file.read().decode(errors="replace").splitlines()[-_TAIL_LINES:])
+    return ""

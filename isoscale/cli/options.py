@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -20,6 +21,7 @@ __all__ = [
     "Kinds",
     "OrderOption",
     "Out",
+    "Plan",
     "Script",
     "ScriptArgs",
     "Seed",
@@ -29,6 +31,8 @@ __all__ = [
     "claim_directory",
     "device_set",
     "job_spec",
+    "parse_plan",
+    "plan_error",
 ]
 
 Script = Annotated[str, typer.Argument(help="Training script that ends with isoscale.run(train).", show_default=False)]
@@ -56,6 +60,10 @@ Seed = Annotated[int, typer.Option(help="Seeds set-up; logical worker r gets see
 Threads = Annotated[int, typer.Option(help="Intra-op threads per executor; part of the job's identity.")]
 Out = Annotated[
     Path | None, typer.Option(help="Directory of the run.  \\[default: runs/SCRIPT-TIME]", show_default=False)
+]
+Plan = Annotated[
+    str | None,
+    typer.Option(help='Executors (or devices) by committed step, such as "0:2,40:4,80:1".', show_default=False),
 ]
 Until = Annotated[int | None, typer.Option(help="Stop when this many steps are committed.", show_default=False)]
 
@@ -88,12 +96,44 @@ def device_set(executors: int | None, devices: str | None, workers: int) -> Devi
     return found
 
 
+def parse_plan(plan: str | None, workers: int, until: int | None) -> list[tuple[int, DeviceSet]]:
+    """Entries `step:executors` or `step:DEVICES`, in ascending order of steps."""
+    entries: list[tuple[int, DeviceSet]] = []
+    for part in (plan or "").split(","):
+        if plan is None:
+            break
+        step, colon, devices = part.strip().partition(":")
+        if not colon or not step.strip().isdigit() or not devices.strip():
+            raise plan_error(plan, f"{part.strip()!r} is not STEP:EXECUTORS", 'give, for example, "0:2,40:4,80:1"')
+        text = devices.strip()
+        found = DeviceSet((("cpu", int(text)),)) if text.isdigit() and int(text) else None
+        if found is None:
+            if text.isdigit():
+                raise plan_error(plan, f"{part.strip()!r} leaves the job without executors", "give 1 or more")
+            found = DeviceSet.parse(text, field="--plan")
+        if entries and int(step) <= entries[-1][0]:
+            raise plan_error(plan, f"step {step} does not come after {entries[-1][0]}", "give steps in ascending order")
+        if found.total > workers:
+            raise plan_error(
+                plan, f"{found.total} executors at step {step} for {workers} logical workers", f"give at most {workers}"
+            )
+        for kind in found.kinds:
+            check_kind(kind)
+        entries.append((int(step), found))
+    return [(step, found) for step, found in entries if not until or step < until]
+
+
+def plan_error(plan: object, problem: str, remedy: str) -> UserError:
+    return UserError(field="--plan", value=plan, problem=problem, remedy=remedy)
+
+
 def job_spec(
     script: str,
     script_args: list[str] | None,
     *,
     workers: int,
     devices: DeviceSet,
+    planned: Sequence[DeviceSet] = (),
     determinism: Level,
     kinds: str | None,
     order: Order,
@@ -121,8 +161,9 @@ def job_spec(
             problem="seed + logical rank must fit 32 bits",
             remedy=f"give 0 .. {_MAX_SEED - workers}",
         )
-    declared = parse_kinds(kinds) if kinds is not None else devices.kinds
-    for kind in devices.kinds:
+    met = tuple(dict.fromkeys(kind for one in (devices, *planned) for kind in one.kinds))
+    declared = parse_kinds(kinds) if kinds is not None else met
+    for kind in met:
         if kind not in declared:
             raise UserError(
                 field="--devices",
@@ -151,8 +192,17 @@ def job_spec(
     )
 
 
-def claim_directory(out: Path | None, script: str, *, field: str = "--out") -> Path:
-    """An empty directory that this run has for itself; made if need be."""
+def claim_directory(out: Path | None, script: str, *, field: str = "--out", resume: bool = False) -> Path:
+    """An empty directory that this run has for itself, made if need be; or, to resume, one that has a run."""
+    if resume:
+        if out is None or not (out / "checkpoints").is_dir():
+            raise UserError(
+                field="--resume",
+                value=out if out is not None else "no --out",
+                problem="there is no run with checkpoints to go on with",
+                remedy="give --out with the directory of a run that wrote some (--checkpoint-every)",
+            )
+        return out.resolve()
     directory = out or Path("runs") / f"{Path(script).stem}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     try:
         directory.mkdir(parents=True, exist_ok=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from types import TracebackType
+from typing import Any
 
 from rich.console import Console
 from rich.live import Live
@@ -74,6 +75,13 @@ class Progress:
         values = "  ".join(f"{name} {_number(value)}" for name, value in logged.values.items())
         self._console.print(f"{self._label}step {logged.step}  epoch {logged.epoch}  {values}", highlight=False)
 
+    def on_event(self, event: str, fields: dict[str, Any]) -> None:
+        """Executors that come and go are worth a line; the rest is in the log."""
+        text = _news(event, fields)
+        if text and not (self._quiet_logs and event != "warning"):
+            style = "yellow" if event in ("warning", "executor_lost", "suspect", "straggler", "notice") else "dim"
+            self._console.print(Text(f"{self._label}{text}", style=style), highlight=False)
+
     def _plain(self, step: m.StepDone, num_executors: int) -> None:
         self._console.print(self._line(step, num_executors).plain, highlight=False, soft_wrap=True)
         self._last = None
@@ -95,6 +103,26 @@ class Progress:
             filled = round(16 * min(1.0, step.step / step.total))
             line.append("━" * filled, style="green").append("━" * (16 - filled), style="bright_black").append("  ")
         return line.append("  ".join(parts), style="default")
+
+
+def _news(event: str, fields: dict[str, Any]) -> str:
+    match event:
+        case "warning":
+            return f"warning: {fields['message']}"
+        case "executor_lost":
+            return f"executor {fields['executor']} lost: {fields['reason']}"
+        case "notice":
+            return f"executor {fields['executor']} was told to go ({fields['reason']})"
+        case "straggler":
+            shares = "+".join(map(str, fields["shares"]))
+            return f"executor {fields['executor']} is {fields['ratio']:.1f}x slower; logical workers now {shares}"
+        case "suspect":
+            return f"executor {fields['executor']} computes wrong bits: {fields['reason']}"
+        case "rescale":
+            before, after = fields["from"], count(fields["to"], "executor")
+            waited = f", after waiting {fields['wait_s']:.1f} s" if fields["wait_s"] >= 0.05 else ""
+            return f"step {fields['step']}: {before} -> {after}, pause {1000 * fields['pause_s']:.0f} ms{waited}"
+    return ""
 
 
 def count(number: int, noun: str) -> str:

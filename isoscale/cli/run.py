@@ -16,8 +16,10 @@ from rich.text import Text
 from isoscale.cli import options as o
 from isoscale.cli.progress import Progress, count, duration
 from isoscale.runtime.coordinator import RunResult, run_job
+from isoscale.runtime.door import Security
+from isoscale.types import Settings
 
-__all__ = ["run"]
+__all__ = ["report_failure", "report_success", "run"]
 
 
 def run(
@@ -33,19 +35,45 @@ def run(
     threads: o.Threads = 1,
     out: o.Out = None,
     until: o.Until = None,
+    plan: o.Plan = None,
+    checkpoint_every: Annotated[int, typer.Option(help="Write a checkpoint every so many steps; 0: never.")] = 0,
+    keep_checkpoints: Annotated[int, typer.Option(help="Keep the newest so many checkpoints.")] = 3,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on in --out from its newest whole checkpoint.")] = False,
+    spares: Annotated[int, typer.Option(help="Warm processes that wait to become executors.")] = 0,
+    rebalance: Annotated[bool, typer.Option(help="Move logical workers away from slow executors.")] = True,
     audit_every: Annotated[
         int, typer.Option(help="Compare executors' state every so many steps; 0: at the end.")
     ] = 100,
+    audit_turns: Annotated[
+        float, typer.Option(help="Run this share of turns again elsewhere, to find devices that miscompute.")
+    ] = 0.0,
+    listen: Annotated[str, typer.Option(help="Address that the job's sockets bind to.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port of the control socket; 0: any.")] = 0,
+    certificate: Annotated[Path | None, typer.Option(help="TLS certificate (PEM) of the control socket.")] = None,
+    key: Annotated[Path | None, typer.Option(help="Its private key.")] = None,
+    lost_after: Annotated[
+        float, typer.Option(help="Seconds without a heartbeat after which an executor is killed and replaced.")
+    ] = 10.0,
+    spawn: Annotated[bool, typer.Option(help="Start executors here; otherwise wait for some to join.")] = True,
 ) -> None:
-    """Train SCRIPT with N logical workers on E executors: the same bits for every E."""
+    """Train SCRIPT with N logical workers on E executors: the same bits for every E, and for every change of E."""
     console = Console(soft_wrap=True)
-    found = o.device_set(executors, devices, workers)
+    entries = o.parse_plan(plan, workers, until)
+    if entries and entries[0][0] == 0:
+        if executors is not None or devices is not None:
+            raise o.plan_error(
+                plan, "names the first devices, and so does --executors or --devices", "give one of them"
+            )
+        found, entries = entries[0][1], entries[1:]
+    else:
+        found = o.device_set(executors, devices, workers)
     # Checked before a directory is made, so that a mistake leaves nothing behind.
     spec = o.job_spec(
         script,
         script_args,
         workers=workers,
         devices=found,
+        planned=[devices for _, devices in entries],
         determinism=determinism,
         kinds=kinds,
         order=order,
@@ -54,23 +82,41 @@ def run(
         until=until,
         audit_every=audit_every,
     )
-    directory = o.claim_directory(out, script)
+    settings = Settings(
+        spares=spares,
+        spawn=spawn,
+        checkpoint_every=checkpoint_every,
+        keep_checkpoints=keep_checkpoints,
+        heartbeat_s=min(1.0, lost_after / 5),
+        lost_after_s=lost_after,
+        rebalance=rebalance,
+        audit_turns=audit_turns,
+        host=listen,
+    )
+    security = Security(port=port, certificate=certificate, key=key)
+    directory = o.claim_directory(out, script, resume=resume)
     spec = replace(spec, out=str(directory))
     with Progress(console) as progress:
-        result = asyncio.run(run_job(spec, found, progress))
+        job = run_job(spec, found, progress, settings=settings, plan=entries, security=security, resume=resume)
+        result = asyncio.run(job)
     shown = out if out is not None else Path(os.path.relpath(directory))
     if result.exit_code == 0:
-        _report(console, result, workers, found.total, shown)
+        report_success(console, result, workers, shown)
     else:
         report_failure(result, shown)
     raise typer.Exit(result.exit_code)
 
 
-def _report(console: Console, result: RunResult, workers: int, num_executors: int, out: object) -> None:
+def report_success(console: Console, result: RunResult, workers: int, out: object) -> None:
     why = f" ({result.stop_reason})" if result.stop_reason else ""
+    changes = [
+        f", {count(number, noun)}"
+        for number, noun in ((result.num_rescales, "rescale"), (result.num_lost, "lost executor"))
+        if number
+    ]
     console.print(
         f"done{why}: {result.step} steps of {count(workers, 'logical worker')} "
-        f"on {count(num_executors, 'executor')} in {duration(result.seconds)}",
+        f"in {duration(result.seconds)}{''.join(changes)}",
         highlight=False,
     )
     console.print(f"digest {result.digest}", highlight=False)

@@ -49,6 +49,7 @@ class BufferSet:
         self._suspects = {i for i, b in enumerate(self.current()) if _may_be_statistics(b)} - self._silent
         self._num_steps = 0
         self._fresh: dict[int, torch.Tensor] = {}
+        self._marked_own: dict[int, list[torch.Tensor]] = {}
         if self._slots:
             self.shared = [b.detach().clone() for b in self.current()]
             self._mark()
@@ -92,7 +93,32 @@ class BufferSet:
             self._store(self.shared, i)
         self._mark(touched)
         self._fresh.clear()
+        self._marked_own = {rank: list(tensors) for rank, tensors in self.own.items()}
         return bool(touched)
+
+    def rewind(self) -> None:
+        """The step will be done again: forget what its turns wrote."""
+        if not self._slots:
+            return
+        self.own = {rank: list(tensors) for rank, tensors in self._marked_own.items()}
+        self._load(self.shared, range(len(self._slots)))
+        self._num_steps -= 1
+
+    def own_changes(self, logical_rank: int) -> dict[int, torch.Tensor]:
+        """Without broadcast: what a worker's turn wrote into its own buffers, for the other executors."""
+        before, now = self._marked_own.get(logical_rank), self.own.get(logical_rank, [])
+        return {i: b for i, b in enumerate(now) if before is None or b is not before[i]}
+
+    def adopt_own(self, logical_rank: int, changes: dict[int, torch.Tensor]) -> None:
+        for i, value in changes.items():
+            self._own(logical_rank)[i] = value
+
+    def load(self, shared: Sequence[torch.Tensor], own: dict[int, list[torch.Tensor]]) -> None:
+        """Take over another executor's buffers, outside steps."""
+        self.shared = [b.clone() for b in shared]
+        self.own = {rank: [b.clone() for b in tensors] for rank, tensors in own.items()}
+        if self._slots:
+            self._load(self.shared, range(len(self._slots)))
 
     def open_turn(self, logical_rank: int) -> None:
         if not self._slots:

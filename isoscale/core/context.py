@@ -9,14 +9,17 @@ iterated, seeded `seed + logical_rank`; before that, and outside turns, the job-
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 
-from isoscale.core import rng
+from isoscale.core import codec, rng
 
 __all__ = ["ContextSwitch", "PerWorker"]
+
+#: Python, NumPy, torch, CUDA: the parts of `rng.Streams` as they travel
+_STREAM_PARTS = 4
 
 
 class PerWorker:
@@ -72,6 +75,11 @@ class ContextSwitch:
         self.active: int | None = None
         self._generators: dict[str, tuple[torch.Generator, list[torch.Tensor]]] = {}
         self._objects: dict[str, PerWorker] = {}
+        #: contexts as the step found them, so that it can be done again
+        self._marked_streams: list[rng.Streams] = []
+        self._marked_generators: dict[str, list[torch.Tensor]] = {}
+        #: per logical rank, its objects' states as last agreed on by all executors
+        self._packed: dict[int, bytes] = {}
 
     @property
     def started(self) -> bool:
@@ -118,6 +126,77 @@ class ContextSwitch:
         self._save(rng.swap(self._job_streams))
         self.active = None
 
+    # ---- a step that may have to be done again, on executors that must all know all contexts ----
+
+    def mark(self, *, shared: bool) -> None:
+        """A step begins. Objects are remembered only where this executor is not the only one."""
+        assert self._streams is not None
+        self._marked_streams = list(self._streams)
+        self._marked_generators = {name: list(states) for name, (_, states) in self._generators.items()}
+        if not shared:
+            self._packed = {}  # nobody else knows them, so they are no common ground
+        elif self._objects and len(self._packed) < self._n:
+            self._packed = {rank: self._pack_objects(rank) for rank in range(self._n)}
+
+    def rewind(self) -> None:
+        """All contexts are again as the step found them."""
+        self.leave()
+        self._streams = list(self._marked_streams)
+        for name, states in self._marked_generators.items():
+            self._generators[name][1][:] = states
+        for rank, packed in self._packed.items():
+            self._load_objects(rank, packed)
+
+    def changes_of(self, logical_rank: int) -> list[bytes | None]:
+        """What a turn changed in a context, as bytes for the other executors."""
+        assert self._streams is not None
+        changes = self._streams[logical_rank].changes_since(self._marked_streams[logical_rank])
+        for name, (_, states) in self._generators.items():
+            before, now = self._marked_generators[name][logical_rank], states[logical_rank]
+            changes.append(None if torch.equal(before, now) else now.numpy().tobytes())
+        if self._objects:
+            packed = self._pack_objects(logical_rank)
+            changes.append(None if packed == self._packed[logical_rank] else packed)
+        return changes
+
+    def adopt(self, logical_rank: int, changes: Sequence[bytes | None], *, here: bool) -> None:
+        """The step is sealed: take over what a turn changed, on another executor or, known already, here."""
+        assert self._streams is not None
+        if here:
+            if self._objects and changes[-1] is not None:
+                self._packed[logical_rank] = changes[-1]
+            return
+        before = self._marked_streams[logical_rank]
+        self._streams[logical_rank] = before.with_changes(changes[:_STREAM_PARTS])
+        rest = changes[_STREAM_PARTS:]
+        for state, (_, states) in zip(rest, self._generators.values(), strict=False):
+            if state is not None:
+                states[logical_rank] = torch.frombuffer(bytearray(state), dtype=torch.uint8)
+        if self._objects and rest[-1] is not None:
+            self._packed[logical_rank] = rest[-1]
+            self._load_objects(logical_rank, rest[-1])
+
+    def draw_base_seeds(self) -> list[torch.Tensor]:
+        """What `iter()` of a loader draws, for all logical workers; the torch states before it, by rank.
+
+        Done on every executor for every worker, so that contexts stay equal everywhere.
+        """
+        assert self._streams is not None
+        before = [streams.torch for streams in self._streams]
+        self._streams = [rng.draw_base_seed(streams) for streams in self._streams]
+        return before
+
+    def _pack_objects(self, logical_rank: int) -> bytes:
+        states = {name: _state_of(p._objects[logical_rank]) for name, p in self._objects.items()}
+        return codec.pack(states).numpy().tobytes()
+
+    def _load_objects(self, logical_rank: int, packed: bytes) -> None:
+        states = codec.unpack(torch.frombuffer(bytearray(packed), dtype=torch.uint8))
+        for name, value in states.items():
+            self._load_object(name, logical_rank, value)
+
+    # ---- whole contexts, for checkpoints and newcomers ----
+
     def state_of(self, logical_rank: int) -> dict[str, Any]:
         """One worker's context as tensors and plain values, for checkpoints and hand-over."""
         assert self._streams is not None
@@ -133,14 +212,27 @@ class ContextSwitch:
         assert self._streams is not None
         self._streams[logical_rank] = rng.Streams.from_state(state["streams"])
         for name, generator_state in state["generators"].items():
-            self._generators[name][1][logical_rank] = generator_state
+            self._generators[name][1][logical_rank] = generator_state.clone()
         for name, value in state["objects"].items():
-            objects = self._objects[name]._objects
-            if isinstance(objects[logical_rank], dict):
-                objects[logical_rank].clear()
-                objects[logical_rank].update(value)
-            else:
-                objects[logical_rank].load_state_dict(value)
+            self._load_object(name, logical_rank, value)
+        self._packed.pop(logical_rank, None)
+
+    def job_streams(self) -> dict[str, Any]:
+        """The job-wide streams, which are active outside turns."""
+        assert self.active is None
+        return rng.capture().to_state()
+
+    def load_job_streams(self, state: dict[str, Any]) -> None:
+        assert self.active is None
+        rng.restore(rng.Streams.from_state(state))
+
+    def _load_object(self, name: str, logical_rank: int, value: Any) -> None:
+        objects = self._objects[name]._objects
+        if isinstance(objects[logical_rank], dict):
+            objects[logical_rank].clear()
+            objects[logical_rank].update(value)
+        else:
+            objects[logical_rank].load_state_dict(value)
 
     def _save(self, streams: rng.Streams) -> None:
         assert self._streams is not None

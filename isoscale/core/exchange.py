@@ -18,7 +18,16 @@ from isoscale.core.determinism import flushes_denormals
 from isoscale.core.gradients import FlatBucket, RingBucket, TreeSums
 from isoscale.types import Placement
 
-__all__ = ["Exchange", "LocalExchange", "denormals_kept"]
+__all__ = ["Exchange", "ExchangeBrokenError", "LocalExchange", "denormals_kept"]
+
+
+class ExchangeBrokenError(Exception):
+    """Another executor is gone, or this exchange was given up: nothing more can be exchanged through it.
+
+    Raised by every method of an `Exchange` from then on. Never leaves the runtime: the step is done again, or taken as
+    done, with other executors (`StepEngine.on_broken`).
+    """
+
 
 
 class Exchange(Protocol):
@@ -27,6 +36,8 @@ class Exchange(Protocol):
     index: int
     #: buckets may be exchanged while backward still runs
     overlaps: bool
+    #: nothing more can be exchanged; seen before it is raised
+    broken: bool
     #: `all_reduce` sums in ring order over logical ranks: one logical worker per executor, on gloo
     native: bool
 
@@ -51,8 +62,15 @@ class Exchange(Protocol):
     def broadcast(self, tensors: Sequence[torch.Tensor], source: int) -> None:
         """Overwrite `tensors` with those of the executor at position `source`."""
 
+    def gather_bytes(self, data: bytes) -> list[bytes]:
+        """A few kilobytes from every executor, in placement order; usually one message."""
+
     def gather_text(self, text: str) -> list[str]:
         """One string from every executor, in placement order. For errors and rare agreements, not for every step."""
+
+
+    def retire(self, memory: object) -> None:
+        """Close, beside whatever comes next. `memory` is what messages still on the way might be written to."""
 
 
 class LocalExchange:
@@ -60,6 +78,7 @@ class LocalExchange:
 
     overlaps = False
     native = False
+    broken = False
     index = 0
 
     def __init__(self, num_logical_workers: int) -> None:
@@ -88,8 +107,14 @@ class LocalExchange:
     def broadcast(self, tensors: Sequence[torch.Tensor], source: int) -> None:
         pass
 
+    def gather_bytes(self, data: bytes) -> list[bytes]:
+        return [data]
+
     def gather_text(self, text: str) -> list[str]:
         return [text]
+
+    def retire(self, memory: object) -> None:
+        pass
 
 
 @contextmanager

@@ -8,7 +8,9 @@ that a user builds are not seen here; `job.keep_per_worker` switches those.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+import struct
+from array import array
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +22,7 @@ from torch import Tensor
 from isoscale.core import numpy_stream
 from isoscale.core.numpy_stream import NumpyStream
 
-__all__ = ["Streams", "capture", "isolated", "restore", "seed_all", "seeded", "swap"]
+__all__ = ["Streams", "capture", "draw_base_seed", "isolated", "restore", "seed_all", "seeded", "swap"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +50,32 @@ class Streams:
             "cuda": self.cuda,
         }
 
+    def changes_since(self, before: Streams) -> list[bytes | None]:
+        """Each generator's state as bytes, None where it is `before`'s: what other executors must be told."""
+        python = None if self.python == before.python else _python_bytes(self.python)
+        numpy = None if self.numpy == before.numpy else _numpy_bytes(self.numpy)
+        cpu = None if torch.equal(self.torch, before.torch) else self.torch.numpy().tobytes()
+        cuda = None if self.cuda is None else self.cuda.numpy().tobytes()
+        return [python, numpy, cpu, cuda]
+
+    def with_changes(self, changes: Sequence[bytes | None]) -> Streams:
+        python, numpy, cpu, cuda = changes
+        return Streams(
+            self.python if python is None else _python_state(python),
+            self.numpy if numpy is None else _numpy_state(numpy),
+            self.torch if cpu is None else _byte_tensor(cpu),
+            self.cuda if cuda is None else _byte_tensor(cuda),
+        )
+
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Streams:
         keys, position = state["numpy_keys"].numpy(), state["numpy_position"]
         return cls(
             (state["python_version"], tuple(state["python_words"].tolist()), state["python_gauss"]),
             NumpyStream.of(keys, position, state["numpy_has_gauss"], state["numpy_cached"]),
-            state["torch"],
-            state["cuda"],
+            # Generator.set_state reads from the beginning of the storage, whatever the tensor's offset in it.
+            state["torch"].clone(),
+            None if state["cuda"] is None else state["cuda"].clone(),
         )
 
 
@@ -102,6 +122,40 @@ def isolated() -> Iterator[None]:
         yield
     finally:
         restore(before)
+
+
+def draw_base_seed(streams: Streams) -> Streams:
+    """`streams` after what `iter(DataLoader)` draws from the torch stream: one int64."""
+    generator = torch.Generator()
+    generator.set_state(streams.torch)
+    torch.empty((), dtype=torch.int64).random_(generator=generator)
+    return Streams(streams.python, streams.numpy, generator.get_state(), streams.cuda)
+
+
+_GAUSS = struct.Struct("<B?d")
+
+
+def _python_bytes(state: tuple[Any, ...]) -> bytes:
+    version, words, gauss = state
+    return _GAUSS.pack(version, gauss is not None, gauss or 0.0) + array("I", words).tobytes()
+
+
+def _python_state(data: bytes) -> tuple[Any, ...]:
+    version, has_gauss, gauss = _GAUSS.unpack_from(data)
+    return version, tuple(array("I", data[_GAUSS.size :])), gauss if has_gauss else None
+
+
+def _numpy_bytes(stream: NumpyStream) -> bytes:
+    return _GAUSS.pack(0, stream.has_gauss, stream.gauss) + stream.raw
+
+
+def _numpy_state(data: bytes) -> NumpyStream:
+    _, has_gauss, gauss = _GAUSS.unpack_from(data)
+    return NumpyStream(data[_GAUSS.size :], has_gauss, gauss)
+
+
+def _byte_tensor(data: bytes) -> Tensor:
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8)
 
 
 def _cuda() -> Tensor | None:

@@ -1,9 +1,10 @@
 """The seal: one small all-reduce that ends a step on all executors at once.
 
-It carries control (stop requests), optional audit digests and the step's values, as one vector of int64
-in which every executor fills its own places and leaves the rest zero. Floats travel as their bits, so
-nothing is rounded. An executor that has left the seal knows that every other holds the step whole. That
-all stand at the same position is made sure of before (`core.position`).
+It carries control (stop requests, readiness for the next generation), audit digests and the step's values,
+as one vector of int64 in which every executor fills its own places and leaves the rest zero. Floats travel
+as their bits, so nothing is rounded. An executor that has left the seal knows that every other holds the
+step whole: its reduced gradients, worker 0's buffers and the contexts of all logical workers. That all
+stand at the same position is made sure of before (`core.position`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from isoscale.core.totals import Combined, Tally, ValueSpec, combine
 
 __all__ = ["Seal", "Sealed", "short_hash"]
 
-_STOP, _UNKNOWN, _HEADER = 0, 1, 2
+_STOP, _UNKNOWN, _READY, _HEADER = 0, 1, 2, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,8 @@ class Sealed:
     stop: bool
     #: executors whose audit digest is not executor 0's
     differing: tuple[int, ...]
+    #: every executor is ready to switch to the next generation
+    all_ready: bool = False
 
 
 class Seal:
@@ -37,26 +40,44 @@ class Seal:
         self._exchange = exchange
         #: the values every executor knows of, in the order of their places in the vector
         self._specs: list[ValueSpec] = []
+        #: what every executor has put in, once the last seal was left; None before
+        self.vector: torch.Tensor | None = None
+        #: in the last round of a seal: whoever else has left it knows that this executor holds the step whole
+        self.entered = False
 
-    def close(self, tally: Tally, *, digest: str, stop: bool) -> Sealed:
+    def close(self, tally: Tally, *, digest: str, stop: bool, ready: bool) -> Sealed:
         """Called with every reduced bucket and buffer in hand, by executors that stand at the same position."""
         values = tally.values()
         if self._exchange.placement.num_executors == 1:
-            return Sealed(combine(values), stop, ())
+            return Sealed(combine(values), stop, (), ready)
+        self.entered = True
         while True:
-            vector = self._pack(values, digest, stop)
+            vector = self._pack(values, digest, stop, ready)
             self._exchange.sum_int64(vector)
             if not vector[_UNKNOWN]:
                 break
             self._learn(values)
+        self.vector, self.entered = vector, False
+        return self.read(vector)
+
+    def length(self) -> int:
+        """Elements of the vector, as long as nobody reports a new value."""
+        return self._length()
+
+    def read(self, vector: torch.Tensor) -> Sealed:
+        """What a vector says that all executors have put into; also one that was received from a luckier executor."""
         digests = vector[_HEADER : _HEADER + self._exchange.placement.num_executors].tolist()
         differing = tuple(e for e, d in enumerate(digests) if d != digests[0])
-        return Sealed(combine(self._unpack(vector)), bool(vector[_STOP]), differing)
+        all_ready = int(vector[_READY]) == self._exchange.placement.num_executors
+        return Sealed(combine(self._unpack(vector)), bool(vector[_STOP]), differing, all_ready)
 
-    def _pack(self, values: Mapping[ValueSpec, Mapping[int, torch.Tensor]], digest: str, stop: bool) -> torch.Tensor:
+    def _pack(
+        self, values: Mapping[ValueSpec, Mapping[int, torch.Tensor]], digest: str, stop: bool, ready: bool
+    ) -> torch.Tensor:
         index = self._exchange.index
         vector = torch.zeros(self._length(), dtype=torch.int64)
         vector[_STOP] = int(stop)
+        vector[_READY] = int(ready)
         vector[_UNKNOWN] = int(any(spec not in self._specs for spec in values))
         vector[_HEADER + index] = short_hash(digest) if digest else 0
         n = self._exchange.placement.num_logical_workers

@@ -1,20 +1,24 @@
 """One global step as the user's loop sees it, and the engine that runs it on one executor.
 
 `Step` hands out the turns of the logical workers that live here; when the last is done the engine
-finishes the gradients, moves worker 0's buffers, and seals the step. After the inner loop `.grad`
-holds the average over all N logical workers. The engine knows no loader, file or socket.
+gathers the averaged gradients, worker 0's buffers and all contexts, and seals the step. After the inner
+loop `.grad` holds the average over all N logical workers. Until the seal nothing is applied, so a step in
+which an executor was lost is done again by those that are left. The engine knows no loader, file or socket.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import torch
 
+from isoscale.core import codec
 from isoscale.core.context import ContextSwitch
-from isoscale.core.exchange import Exchange
+from isoscale.core.exchange import Exchange, ExchangeBrokenError
 from isoscale.core.position import PositionGate
 from isoscale.core.rules import Turn, user_location
 from isoscale.core.seal import Seal, Sealed
@@ -22,7 +26,7 @@ from isoscale.core.totals import Combined, Tally, Total
 from isoscale.core.tracked import TrackedModel
 from isoscale.core.unkept import AttributeWatch
 
-__all__ = ["NO_BATCH", "Step", "StepEngine"]
+__all__ = ["NO_BATCH", "Recovery", "Step", "StepEngine"]
 
 
 class _NoBatch:
@@ -30,6 +34,31 @@ class _NoBatch:
 
 
 NO_BATCH = _NoBatch()
+
+#: logical rank, its context's parts, its own buffers model by model: None and b"" where nothing changed
+_ContextChanges = tuple[int, list[bytes | None], list[bytes]]
+_contexts: msgspec.msgpack.Decoder[list[_ContextChanges]] = msgspec.msgpack.Decoder(list[_ContextChanges])
+_encode = msgspec.msgpack.Encoder().encode
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """How to go on after an exchange broke."""
+
+    exchange: Exchange
+    #: what all executors had put into the seal that this one did not leave, if another one did; None: do the step again
+    vector: torch.Tensor | None
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """What a step's turns gave, held until it is sealed."""
+
+    gradients: list[tuple[TrackedModel, list[torch.Tensor], list[bool] | None]] = field(default_factory=list)
+    ready_orders: list[tuple[TrackedModel, list[int]]] = field(default_factory=list)
+    buffers: dict[str, dict[int, torch.Tensor]] = field(default_factory=dict)
+    #: by executor
+    contexts: list[list[_ContextChanges]] = field(default_factory=list)
 
 
 class StepEngine:
@@ -42,20 +71,46 @@ class StepEngine:
         self.models: list[TrackedModel] = []
         self.seal = Seal(exchange)
         self.gate = PositionGate(exchange)
+        #: seals left since the job began: the job's own clock, equal on all executors
+        self.seals = 0
+        #: what all executors put into the last seal
+        self.last_vector: torch.Tensor | None = None
+        #: is this executor ready to switch to the next generation? asked at every seal
+        self.ready: Callable[[], bool] = lambda: False
+        #: a seal has shown that all are
+        self.switch_agreed = False
+        #: finds the executors that are left and agrees with them how to go on; None where there are no others
+        self.on_broken: Callable[[], Recovery] | None = None
         #: line at which an inner loop was left early; raised at the next occasion
         self.broken_at: str | None = None
         #: watch the models' attributes in the next step (costs a walk over all modules)
         self.watch_attributes = True
         self._expected_buffers: dict[str, list[bool]] = {}
+        self._gathered: _Gathered | None = None
 
     @property
     def ranks(self) -> range:
         return self.exchange.placement.ranks_of(self.exchange.index)
 
+    @property
+    def alone(self) -> bool:
+        return self.exchange.placement.num_executors == 1
+
+    def use(self, exchange: Exchange) -> None:
+        """Go on with another exchange: other executors, other shares. Between steps or before one is done again."""
+        before, self.exchange = self.exchange, exchange
+        self.seal, self.gate = Seal(exchange), PositionGate(exchange)
+        self._expected_buffers = {}
+        self.switch_agreed = False
+        # gloo may write into an abandoned exchange's memory until its sockets are closed.
+        before.retire([model.sync.move(exchange) for model in self.models])
+
     def begin(self, training: bool, position: str) -> None:
         self.check_not_broken()
         self.turn.training = training
         self.gate.announce(position)
+        self.contexts.start()
+        self.contexts.mark(shared=not self.alone)
         if not training:
             return
         for model in self.models:
@@ -85,30 +140,87 @@ class StepEngine:
         self.turn.logical_rank = None
 
     def finish(self, tally: Tally, *, digest: str, stop: bool) -> Sealed:
-        """Exchange what the turns left, then seal. The caller's streams are the job-wide ones from here on."""
+        """Exchange what the turns left, seal, and only then apply it: until the seal the step can be done again.
+
+        The caller's streams are the job-wide ones from here on.
+        """
         self.contexts.leave()
         self.gate.check()
-        if self.turn.training:
-            self._finish_gradients()
-        for model in self.models:
-            if self.turn.training:
-                model.buffers.end_step(self._share_buffers(model))
-            else:
-                model.buffers.end_step({})
-        return self.seal.close(tally, digest=digest, stop=stop)
+        self._gathered = self._gather()
+        sealed = self.seal.close(tally, digest=digest, stop=stop, ready=self.ready())
+        return self._settle(sealed)
 
-    def _finish_gradients(self) -> None:
+    def seal_end(self, position: str, digest: str) -> Sealed:
+        """A last seal without turns: all executors stand at the end, and hold the same bits."""
+        while True:
+            try:
+                self.begin(False, position)
+                return self.finish(Tally(), digest=digest, stop=False)
+            except ExchangeBrokenError as broken:
+                sealed = self.recover(broken)
+            if sealed is not None:
+                return sealed
+
+    def recover(self, broken: ExchangeBrokenError) -> Sealed | None:
+        """The exchange broke in a step. The step as others have sealed it, or None: it is to be done again."""
+        if self.on_broken is None:
+            raise broken
+        self.turn.logical_rank = None
+        self.turn.accumulating = False
+        recovery = self.on_broken()
+        sealed = None
+        if recovery.vector is not None:
+            # Whoever left that seal knew that this executor had entered it, so it holds everything.
+            self.contexts.leave()
+            self.seal.vector = recovery.vector
+            sealed = self._settle(self.seal.read(recovery.vector))
+        else:
+            self.contexts.rewind()
+            for model in self.models:
+                model.rewind()
+        self.use(recovery.exchange)
+        return sealed
+
+    def _gather(self) -> _Gathered:
+        """Everything that the step's turns gave, from all executors; nothing of it in force yet."""
+        gathered = _Gathered()
+        if self.turn.training:
+            self._gather_gradients(gathered)
+            for model in self.models:
+                gathered.buffers[model.name] = self._share_buffers(model)
+        if not self.alone:
+            gathered.contexts = self._share_contexts()
+        return gathered
+
+    def _settle(self, sealed: Sealed) -> Sealed:
+        """The step is sealed: what was gathered comes into force."""
+        gathered, self._gathered = self._gathered, None
+        assert gathered is not None
+        for model, results, used_by_any in gathered.gradients:
+            model.publish(results, used_by_any)
+        for model in self.models:
+            model.buffers.end_step(gathered.buffers.get(model.name, {}))
+        for model, ready_order in gathered.ready_orders:
+            model.sync.rebuild(ready_order)
+        for index, changes in enumerate(gathered.contexts):
+            self._adopt_contexts(changes, here=index == self.exchange.index)
+        self.seals += 1
+        self.last_vector = self.seal.vector
+        self.switch_agreed |= sealed.all_ready
+        return sealed
+
+    def _gather_gradients(self, gathered: _Gathered) -> None:
         for model in self._models_of_step():
             used_by_any = None
             if model.find_unused:
                 counts = torch.tensor(list(model.used.values()), dtype=torch.int64).sum(0)
                 self.exchange.sum_int64(counts)
                 used_by_any = (counts > 0).tolist()
-            model.finish(used_by_any)
+            gathered.gradients.append((model, model.sync.finish(), used_by_any))
             if not model.sync.layout.final:
                 order = torch.tensor(model.ready_order or range(len(model.params)), dtype=torch.int64)
                 self.exchange.broadcast([order], self.exchange.placement.executor_of(0))
-                model.sync.rebuild(order.tolist())
+                gathered.ready_orders.append((model, order.tolist()))
 
     def _models_of_step(self) -> list[TrackedModel]:
         """The models that all logical workers used; one that only some used is an error, as it is in stock DDP."""
@@ -129,13 +241,33 @@ class StepEngine:
                 model.abandon()
         return taking_part
 
+    def _share_contexts(self) -> list[list[_ContextChanges]]:
+        """What every turn changed in its logical worker's context, by executor: from here on all hold all contexts."""
+        mine = [
+            (
+                rank,
+                self.contexts.changes_of(rank),
+                [_pack_buffers(model.buffers.own_changes(rank)) for model in self.models],
+            )
+            for rank in self.ranks
+        ]
+        return [_contexts.decode(data) for data in self.exchange.gather_bytes(_encode(mine))]
+
+    def _adopt_contexts(self, changes: list[_ContextChanges], *, here: bool) -> None:
+        for rank, context, buffers in changes:
+            self.contexts.adopt(rank, context, here=here)
+            if not here:
+                for model, packed in zip(self.models, buffers, strict=True):
+                    if packed:
+                        model.buffers.adopt_own(rank, _unpack_buffers(packed))
+
     def _share_buffers(self, model: TrackedModel) -> dict[int, torch.Tensor]:
         """Worker 0's changed buffers, from the executor that hosts it. Usually one message.
 
         The message is laid out for the buffers that changed last time, with a flag for each that changed now.
         """
         buffers, source = model.buffers, self.exchange.placement.executor_of(0)
-        if not len(buffers) or self.exchange.placement.num_executors == 1:
+        if not len(buffers) or self.alone:
             return buffers.fresh()
         fresh, here = buffers.fresh(), self.exchange.index == source
         expected = self._expected_buffers.get(model.name, [False] * len(buffers))
@@ -199,6 +331,7 @@ class Step:
         engine: StepEngine,
         fetch: Callable[[int], Any],
         commit: Callable[[Tally], Sealed],
+        on_sealed: Callable[[Sealed], Sealed],
         *,
         training: bool,
         position: str,
@@ -207,6 +340,7 @@ class Step:
         self._position = position
         self._fetch = fetch
         self._commit = commit
+        self._on_sealed = on_sealed
         self._training = training
         self._tally = Tally()
         self._iterated = False
@@ -251,6 +385,20 @@ class Step:
         return self._turns()
 
     def _turns(self) -> Iterator[Any]:
+        """All local turns and the commit; again, with more turns, if an executor is lost before the step is sealed."""
+        engine = self._engine
+        while True:
+            try:
+                yield from self._attempt()
+                return
+            except ExchangeBrokenError as broken:
+                sealed = engine.recover(broken)
+            if sealed is not None:
+                self._combined = self._on_sealed(sealed).values
+                return
+            self._tally = Tally()
+
+    def _attempt(self) -> Iterator[Any]:
         engine = self._engine
         engine.begin(self._training, self._position)
         watches = []
@@ -258,6 +406,8 @@ class Step:
             watches = [AttributeWatch(model.module) for model in engine.models]
         ranks = engine.ranks
         for rank in ranks:
+            if engine.exchange.broken:
+                raise ExchangeBrokenError("before the turn of another logical worker")
             engine.open_turn(rank, last=rank == ranks[-1])
             batch = self._fetch(rank)
             if batch is not NO_BATCH:
@@ -266,27 +416,31 @@ class Step:
                 except GeneratorExit:
                     engine.broken_at = user_location()
                     raise
-            for model, watch in zip(engine.models, watches, strict=False):
-                late = model.buffers.search_silent(rank)
-                if late is not None:
-                    raise engine.turn.error(
-                        f"the buffer {type(model.module).__name__}.{late} is written past torch's version counter (by "
-                        "a kernel, or through .data), which began after the first step",
-                        "write it with tensor operations under torch.no_grad(), or in every step from the first on",
-                    )
-                name = watch.changed()
-                if name is not None:
-                    raise engine.turn.error(
-                        f"forward changed the attribute {type(model.module).__name__}.{name}, "
-                        "which logical workers would share",
-                        "make it a buffer (register_buffer) or keep it with job.keep_per_worker",
-                    )
+            self._check_watches(watches, rank)
             if batch is NO_BATCH:
                 engine.turn.logical_rank = None
             else:
                 engine.close_turn(rank)
         engine.watch_attributes = False
-        self._combined = self._commit(self._tally).values
+        self._combined = self._on_sealed(self._commit(self._tally)).values
+
+    def _check_watches(self, watches: list[AttributeWatch], rank: int) -> None:
+        engine = self._engine
+        for model, watch in zip(engine.models, watches, strict=False):
+            late = model.buffers.search_silent(rank)
+            if late is not None:
+                raise engine.turn.error(
+                    f"the buffer {type(model.module).__name__}.{late} is written past torch's version counter (by "
+                    "a kernel, or through .data), which began after the first step",
+                    "write it with tensor operations under torch.no_grad(), or in every step from the first on",
+                )
+            name = watch.changed()
+            if name is not None:
+                raise engine.turn.error(
+                    f"forward changed the attribute {type(model.module).__name__}.{name}, "
+                    "which logical workers would share",
+                    "make it a buffer (register_buffer) or keep it with job.keep_per_worker",
+                )
 
     def _rank(self, call: str) -> int:
         rank = self._engine.turn.logical_rank
@@ -300,3 +454,12 @@ class Step:
                 "totals are known only when all logical workers have had their turn", "read them after the inner loop"
             )
         return self._combined
+
+
+def _pack_buffers(buffers: dict[int, torch.Tensor]) -> bytes:
+    return codec.pack(buffers).numpy().tobytes() if buffers else b""
+
+
+def _unpack_buffers(packed: bytes) -> dict[int, torch.Tensor]:
+    buffers: dict[int, torch.Tensor] = codec.unpack(torch.frombuffer(bytearray(packed), dtype=torch.uint8))
+    return buffers

@@ -15,7 +15,7 @@ import torch
 
 from isoscale.core.bucket_sync import BucketSync, bucket_sync
 from isoscale.core.buckets import BucketCaps, Layout, first_layout, rebuilt_layout
-from isoscale.core.exchange import Exchange, denormals_kept
+from isoscale.core.exchange import Exchange, ExchangeBrokenError, denormals_kept
 from isoscale.types import Order
 
 __all__ = ["GradientSync"]
@@ -38,12 +38,19 @@ class GradientSync:
         self._order = order
         self._waits: list[Callable[[], None]] = []
         self._buckets: list[BucketSync] = []
+        self._broken: ExchangeBrokenError | None = None
         self.layout = first_layout(params, caps, find_unused=find_unused)
         self._prepare()
 
     def use(self, layout: Layout) -> None:
         self.layout = layout
         self._prepare()
+
+    def move(self, exchange: Exchange) -> object:
+        """Go on with another exchange. Returns what the one before may still write to: keep it until that is closed."""
+        before, self._exchange = self._buckets, exchange
+        self._prepare()
+        return before
 
     def rebuild(self, ready_order: Sequence[int]) -> None:
         """Adopt the layout that stock DDP builds from rank 0's order of readiness."""
@@ -53,6 +60,7 @@ class GradientSync:
     def begin_step(self) -> None:
         self._waits = []
         self._armed = False
+        self._broken = None
         for bucket in self._buckets:
             bucket.begin_step()
 
@@ -81,12 +89,19 @@ class GradientSync:
         assert grad is not None
         self._buckets[b].stage(self._last_rank, place, grad)
         self._missing[b] -= 1
-        while self._next < len(self._buckets) and self._missing[self._next] == 0 and self._launch_if():
-            self._waits.append(self._buckets[self._next].launch(self._last_rank))
-            self._next += 1
+        if self._broken is not None:
+            return
+        try:
+            while self._next < len(self._buckets) and self._missing[self._next] == 0 and self._launch_if():
+                self._waits.append(self._buckets[self._next].launch(self._last_rank))
+                self._next += 1
+        except ExchangeBrokenError as error:
+            self._broken = error  # must not leave from inside autograd: `finish` raises it
 
     def finish(self) -> list[torch.Tensor]:
         """Wait for all buckets. Returns a tensor per parameter, valid until the next step begins."""
+        if self._broken is not None:
+            raise self._broken
         if not self._armed:
             # On the user's thread, unlike buckets that are exchanged beside backward.
             with denormals_kept():

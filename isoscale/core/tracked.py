@@ -138,9 +138,8 @@ class TrackedModel:
         self._reset_turn()
         return True
 
-    def finish(self, used_by_any: list[bool] | None) -> None:
-        """Put the averages into `.grad`. `used_by_any` is None where every parameter must have been used."""
-        results = self.sync.finish()
+    def publish(self, results: list[torch.Tensor], used_by_any: list[bool] | None) -> None:
+        """The step is sealed: put the averages into `.grad`. `used_by_any` is None where every parameter must be."""
         targets, values = [], []
         for i, param in enumerate(self.params):
             base, holder = self._base[i], self._holders[i]
@@ -163,6 +162,16 @@ class TrackedModel:
         for param, base in zip(self.params, self._base, strict=True):
             param.grad = base
         self._base = []
+
+    def rewind(self) -> None:
+        """The step will be done again: gradients and buffers are again as it found them."""
+        if self._base:
+            self.abandon()
+        if self.ready_order is not None and not self.sync.layout.final:
+            self.ready_order = None
+        self.buffers.rewind()
+        self._overlap = None
+        self._reset_turn()
 
     def close(self) -> None:
         """Let go of the module: it is the user's again, without hooks."""

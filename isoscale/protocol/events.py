@@ -6,6 +6,7 @@ flush per line; a torn last line (the writer was killed) is skipped by the reade
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -26,12 +27,20 @@ class EventLog:
     def __init__(self, path: Path, clock: _Now) -> None:
         self._clock = clock
         self._file: TextIO = path.open("a+", encoding="utf-8")
+        #: the last line was not written whole
+        self._torn = False
         self._end_torn_line()
 
-    def write(self, event: str, **fields: Any) -> None:
-        line = {"t": round(self._clock.now(), 6), "event": event, **{k: _plain(v) for k, v in fields.items()}}
-        self._file.write(json.dumps(line, allow_nan=False) + "\n")
-        self._file.flush()
+    def write(self, event: str, *, t: float | None = None, **fields: Any) -> None:
+        """`t` is when it happened, if that is not now. Raises OSError; then nothing of the line counts."""
+        now = self._clock.now() if t is None else t
+        line = {"t": round(now, 6), "event": event, **{k: _plain(v) for k, v in fields.items()}}
+        data = (json.dumps(line, allow_nan=False) + "\n").encode()
+        # Past Python's buffers: what they could not write on a full disk they would try again at the worst moment.
+        written = os.write(self._file.fileno(), b"\n" + data if self._torn else data)
+        self._torn = written < len(data)
+        if self._torn:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def close(self) -> None:
         self._file.close()
@@ -42,8 +51,7 @@ class EventLog:
         if size:
             with open(self._file.name, "rb") as written:
                 written.seek(-1, os.SEEK_END)
-                if written.read(1) != b"\n":
-                    self._file.write("\n")
+                self._torn = written.read(1) != b"\n"
 
 
 def read_events(path: Path) -> Iterator[dict[str, Any]]:

@@ -1,32 +1,64 @@
-"""Messages between a job's coordinator and its executors: the whole wire contract.
+"""Messages between a job's coordinator, its executors and those who ask for something: the whole wire contract.
 
 Each message is a tagged value, encoded as one MessagePack frame by `encode` and back by the decoder of
 its direction. Sizes are bounded by `MAX_MESSAGE_BYTES`; a frame that does not decode is the peer's fault
-and ends its connection.
+and ends its connection. Executors obey only the coordinator with the highest term, and only orders for a
+generation beyond the one they are in.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
-from isoscale.types import JobSpec
+from isoscale.types import JobSpec, Settings
 
 __all__ = [
     "MAX_MESSAGE_BYTES",
+    "Approach",
     "Audited",
+    "Beat",
     "Begin",
+    "Broken",
+    "CheckpointWritten",
+    "Dismiss",
     "Failed",
     "Finished",
+    "FromClient",
     "FromCoordinator",
     "FromExecutor",
+    "GetStatus",
+    "Heard",
+    "Held",
     "Hello",
+    "Landed",
+    "Leave",
+    "Left",
     "Logged",
+    "Notice",
+    "Prepare",
+    "Prepared",
     "Recorded",
+    "Recover",
+    "Rejoin",
+    "Reply",
+    "SaveResult",
     "Saved",
+    "Scale",
+    "Sealed",
     "StepDone",
+    "Stop",
+    "Suspect",
+    "Switch",
+    "Switched",
+    "TakeCheckpoint",
+    "Warned",
     "Welcome",
+    "decode_from_client",
     "decode_from_coordinator",
     "decode_from_executor",
+    "decode_reply",
     "encode",
 ]
 
@@ -37,24 +69,93 @@ class _Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
     """Common options; the class name is the tag."""
 
 
-# ---- from the coordinator ----
+# ---- from the coordinator to an executor ----
 
 
 class Welcome(_Message, frozen=True, kw_only=True, tag=True):
     """First message after a connection: what the job is. The executor sets itself up by it."""
 
     spec: JobSpec
+    settings: Settings
     kind: str
+    executor: int
+    term: int
 
 
 class Begin(_Message, frozen=True, kw_only=True, tag=True):
-    """A generation starts: where each logical worker lives and where the members meet."""
+    """The first generation starts: run the training function as a member of it."""
 
     generation: int
     shares: tuple[int, ...]
+    #: executor ids in placement order
+    members: tuple[int, ...]
     #: this executor's position in the placement
     index: int
+    #: where the members meet
     store: str
+    #: wait for the next generation when so many steps are committed
+    hold_at: int | None = None
+    #: a checkpoint to go on from; "" begins at the beginning
+    checkpoint: str = ""
+
+
+class Approach(_Message, frozen=True, kw_only=True, tag=True):
+    """Run the training function, alone, to the place where newcomers wait for the job's state."""
+
+
+class Prepare(_Message, frozen=True, kw_only=True, tag=True):
+    """Form the next generation's group beside training. `index` is -1 for one that will leave."""
+
+    generation: int
+    shares: tuple[int, ...]
+    members: tuple[int, ...]
+    index: int
+    store: str
+    hold_at: int | None = None
+    #: for each position that is new: the position it gets its state from, -1 for the first of those who leave
+    senders: dict[int, int] = {}
+
+
+class Switch(_Message, frozen=True, kw_only=True, tag=True):
+    """All have prepared: go over when a seal shows that all have this order, or at exactly `at_step`."""
+
+    generation: int
+    at_step: int | None = None
+
+
+class Recover(_Message, frozen=True, kw_only=True, tag=True):
+    """Give up the present exchange, wherever you are in it, and go on with these."""
+
+    generation: int
+    shares: tuple[int, ...]
+    members: tuple[int, ...]
+    index: int
+    store: str
+    hold_at: int | None = None
+
+
+class Leave(_Message, frozen=True, kw_only=True, tag=True):
+    """You are not needed any more: end."""
+
+    reason: str
+
+
+class TakeCheckpoint(_Message, frozen=True, kw_only=True, tag=True):
+    """Write a checkpoint at the next place for one."""
+
+
+class SaveResult(_Message, frozen=True, kw_only=True, tag=True):
+    """Write final.pt: whoever should have is gone."""
+
+
+class Dismiss(_Message, frozen=True, kw_only=True, tag=True):
+    """The job is done and its result is on disk."""
+
+
+class Heard(_Message, frozen=True, kw_only=True, tag=True):
+    """So many of your messages have arrived; they need not be sent again."""
+
+    count: int
 
 
 # ---- from an executor ----
@@ -71,6 +172,78 @@ class Hello(_Message, frozen=True, kw_only=True, tag=True):
     kernels: dict[str, str]
     #: accuracy-relevant factors by name
     factors: dict[str, str]
+    #: tells machines apart, so that a coordinator knows which processes it can signal
+    machine: str = ""
+
+
+class Rejoin(_Message, frozen=True, kw_only=True, tag=True):
+    """To a new coordinator: who I am and how far things have come."""
+
+    hello: Hello
+    #: warm, approaching, held, member, leaving or finished
+    state: str
+    generation: int
+    members: tuple[int, ...]
+    shares: tuple[int, ...]
+    step: int
+    #: highest generation this executor has heard of
+    highest: int
+    #: the exchange is broken and the executor waits to be told how to go on
+    waiting: bool
+
+
+class Held(_Message, frozen=True, kw_only=True, tag=True):
+    """A newcomer has reached the place where it waits for the job's state."""
+
+
+class Prepared(_Message, frozen=True, kw_only=True, tag=True):
+    """The generation's group is formed."""
+
+    generation: int
+
+
+class Switched(_Message, frozen=True, kw_only=True, tag=True):
+    """This executor went over to the generation, with `step` steps committed. Unix seconds."""
+
+    generation: int
+    step: int
+    left_at: float
+    started_at: float
+    waited_s: float
+
+
+class Landed(_Message, frozen=True, kw_only=True, tag=True):
+    """A newcomer holds the job's state."""
+
+    generation: int
+
+
+class Sealed(_Message, frozen=True, kw_only=True, tag=True):
+    """The first seal of a generation: all its members hold everything."""
+
+    generation: int
+    step: int
+
+
+class Broken(_Message, frozen=True, kw_only=True, tag=True):
+    """The exchange of this generation broke, or could not be formed; the executor waits to be told how to go on."""
+
+    generation: int
+    reason: str
+
+
+class Beat(_Message, frozen=True, kw_only=True, tag=True):
+    """Alive, from a thread of its own; and how fast, over the steps since the last beat."""
+
+    step: int
+    #: outside, turn or exchange
+    place: str
+    place_s: float
+    steps: int = 0
+    #: seconds of one turn, of waiting in a step's exchange, and of a step, on average
+    turn_s: float = 0.0
+    exchange_s: float = 0.0
+    step_s: float = 0.0
 
 
 class StepDone(_Message, frozen=True, kw_only=True, tag=True):
@@ -82,6 +255,7 @@ class StepDone(_Message, frozen=True, kw_only=True, tag=True):
     seconds: float
     samples: int
     generation: int
+    executors: int = 1
     #: steps the job is expected to take in all, 0 if unknown
     total: int
 
@@ -106,6 +280,40 @@ class Recorded(_Message, frozen=True, kw_only=True, tag=True):
 
     step: int
     values: dict[str, dict[int, str]]
+
+
+class CheckpointWritten(_Message, frozen=True, kw_only=True, tag=True):
+    """A checkpoint is whole on disk under a temporary name; the coordinator decides whether it counts."""
+
+    generation: int
+    step: int
+    #: fields of `runtime.checkpoint.Written`
+    written: dict[str, Any]
+    blocked_s: float
+    seconds: float
+
+
+class Warned(_Message, frozen=True, kw_only=True, tag=True):
+    message: str
+
+
+class Notice(_Message, frozen=True, kw_only=True, tag=True):
+    """This executor was told to go (SIGTERM): hand its logical workers over."""
+
+    reason: str
+
+
+class Suspect(_Message, frozen=True, kw_only=True, tag=True):
+    """A turn that was run twice gave different bits; most executors blame this one."""
+
+    executor: int
+    reason: str
+
+
+class Left(_Message, frozen=True, kw_only=True, tag=True):
+    """The executor ends, as it was told."""
+
+    reason: str
 
 
 class Saved(_Message, frozen=True, kw_only=True, tag=True):
@@ -140,15 +348,78 @@ class Failed(_Message, frozen=True, kw_only=True, tag=True):
     step: int
 
 
-FromCoordinator = Welcome | Begin
-FromExecutor = Hello | StepDone | Logged | Audited | Recorded | Saved | Finished | Failed
+# ---- from a person or a scheduler, and back ----
+
+
+class Scale(_Message, frozen=True, kw_only=True, tag=True):
+    """`4`, `+1`, `-1`, or a device set; `away` names executors that shall not stay."""
+
+    target: str
+    away: tuple[int, ...] = ()
+    reason: str = "asked"
+
+
+class GetStatus(_Message, frozen=True, kw_only=True, tag=True):
+    pass
+
+
+class Stop(_Message, frozen=True, kw_only=True, tag=True):
+    """End the job now, after a checkpoint."""
+
+
+class Reply(_Message, frozen=True, kw_only=True, tag=True):
+    ok: bool
+    #: what was refused and why
+    error: str = ""
+    status: dict[str, Any] = {}
+
+
+FromCoordinator = (
+    Welcome
+    | Begin
+    | Approach
+    | Prepare
+    | Switch
+    | Recover
+    | Leave
+    | TakeCheckpoint
+    | SaveResult
+    | Dismiss
+    | Heard
+)
+FromExecutor = (
+    Hello
+    | Rejoin
+    | Held
+    | Prepared
+    | Switched
+    | Landed
+    | Sealed
+    | Broken
+    | Beat
+    | StepDone
+    | Logged
+    | Audited
+    | Recorded
+    | CheckpointWritten
+    | Warned
+    | Notice
+    | Suspect
+    | Left
+    | Saved
+    | Finished
+    | Failed
+)
+FromClient = Scale | GetStatus | TakeCheckpoint | Stop
 
 _encoder = msgspec.msgpack.Encoder()
 _from_coordinator: msgspec.msgpack.Decoder[FromCoordinator] = msgspec.msgpack.Decoder(FromCoordinator)
 _from_executor: msgspec.msgpack.Decoder[FromExecutor] = msgspec.msgpack.Decoder(FromExecutor)
+_from_client: msgspec.msgpack.Decoder[FromClient] = msgspec.msgpack.Decoder(FromClient)
+_reply: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
 
 
-def encode(message: FromCoordinator | FromExecutor) -> bytes:
+def encode(message: FromCoordinator | FromExecutor | FromClient | Reply) -> bytes:
     return _encoder.encode(message)
 
 
@@ -159,3 +430,11 @@ def decode_from_coordinator(frame: bytes) -> FromCoordinator:
 
 def decode_from_executor(frame: bytes) -> FromExecutor:
     return _from_executor.decode(frame)
+
+
+def decode_from_client(frame: bytes) -> FromClient:
+    return _from_client.decode(frame)
+
+
+def decode_reply(frame: bytes) -> Reply:
+    return _reply.decode(frame)

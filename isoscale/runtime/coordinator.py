@@ -1,7 +1,8 @@
 """The coordinator of one job: the thin shell around `runtime.rescale`.
 
-Serves the control socket (loopback, per-run token), starts executor processes, writes the event log,
-and performs what the state machine says. Training never waits for it.
+Serves the control socket (per-run token), starts and watches executor processes, keeps the event log, names
+checkpoints, and performs what the state machine says. Training never waits for it; if it dies, another one
+takes over (`resume_job`).
 """
 
 from __future__ import annotations
@@ -9,65 +10,43 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import hmac
-import http
-import json
-import os
-import re
-import secrets
 import sys
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
-
-import msgspec
-from websockets.asyncio.server import Server, ServerConnection, serve
-from websockets.exceptions import ConnectionClosed
-from websockets.http11 import Request, Response
+from typing import Any
 
 from isoscale import env
-from isoscale.backends.local import ALLOCATOR, LocalProcess, start_process
+from isoscale.backends.local import (
+    ALLOCATOR,
+    AdoptedProcess,
+    LocalProcess,
+    NewLines,
+    born,
+    is_stopped,
+    start_process,
+)
 from isoscale.clock import Clock, WallClock
-from isoscale.errors import IsoscaleError
+from isoscale.errors import CheckpointError, IsoscaleError, UserError
 from isoscale.kinds import DeviceSet, executor_environment, profile_named, profile_of
 from isoscale.protocol import messages as m
-from isoscale.protocol.events import EventLog
-from isoscale.runtime.rescale import BeginGeneration, Done, Fail, Instruction, Membership, ReportedError
-from isoscale.types import JobSpec, Level, Placement
+from isoscale.runtime import checkpoint
+from isoscale.runtime.control import Control, parse_target, saved
+from isoscale.runtime.door import Door, Security
+from isoscale.runtime.instructions import Done, Emit, Fail, Instruction, Kill, ReportedError, Restart, Start, Tell
+from isoscale.runtime.journal import Journal, Observer, RunResult
+from isoscale.runtime.machine import machine_id
+from isoscale.runtime.rescale import Membership, PlanEntry
+from isoscale.runtime.status import status_of
+from isoscale.types import JobSpec, Level, Placement, Settings
 
-__all__ = ["Observer", "RunResult", "run_job"]
+__all__ = ["Observer", "RunResult", "resume_job", "run_job"]
 
+_TICK_S = 0.2
 _FAREWELL_S = 5.0
-
-
-class Observer(Protocol):
-    """Somebody who watches a run, such as a progress display. Must not block."""
-
-    def on_output(self, line: str) -> None:
-        """A line that the script printed on the first executor."""
-
-    def on_begin(self, num_executors: int) -> None:
-        """A generation began."""
-
-    def on_step(self, step: m.StepDone, num_executors: int) -> None: ...
-
-    def on_log(self, logged: m.Logged) -> None: ...
-
-
-@dataclass(slots=True)
-class RunResult:
-    exit_code: int = 1
-    digest: str = ""
-    step: int = 0
-    stop_reason: str = ""
-    error: str = ""
-    traceback: str = ""
-    seconds: float = 0.0
-    loss: float | None = None
-    logged: dict[str, Any] = field(default_factory=dict)
-    #: every logical worker's values per step, when the job records
-    records: list[dict[str, dict[int, str]]] = field(default_factory=list)
+#: how long executors that are alive have to find a new coordinator
+_ADOPTION_S = 15.0
+#: how long an executor on another machine may be without a connection
+_AWAY_S = 3.0
 
 
 async def run_job(
@@ -76,238 +55,493 @@ async def run_job(
     observer: Observer,
     *,
     placement: Placement | None = None,
+    settings: Settings | None = None,
+    plan: Sequence[tuple[int, DeviceSet]] = (),
+    security: Security | None = None,
+    resume: bool = False,
     clock: Clock | None = None,
 ) -> RunResult:
-    """Run a job to its end on processes of this machine. Cancelling the task ends them all.
+    """Run a job to its end. Cancelling the task ends all its processes.
 
-    `spec.out` must be a directory that this run has for itself (see `cli.options.claim_directory`).
+    `spec.out` must be a directory that this run has for itself (see `cli.options.claim_directory`); with `resume` it
+    goes on there from the newest whole checkpoint.
     """
-    placement = placement or Placement.even(spec.workers, devices.total)
-    coordinator = _Coordinator(spec, devices, placement, observer, clock or WallClock())
-    return await coordinator.run()
+    settings = settings or Settings()
+    control = Control(Path(spec.out))
+    coordinator = _Coordinator(spec, settings, devices, plan, control, observer, security, clock or WallClock())
+    if placement is not None:
+        coordinator.membership.first_shares = placement.shares
+    return await coordinator.run(coordinator.begin_from_checkpoint if resume else coordinator.begin)
+
+
+async def resume_job(
+    directory: Path, observer: Observer, *, security: Security | None = None, clock: Clock | None = None
+) -> RunResult:
+    """Take over a job whose coordinator is gone: with the executors that are alive, else from a checkpoint."""
+    control = Control(directory, field="DIR")
+    job = control.load_job()
+    plan = [(step, DeviceSet.parse(devices)) for step, devices in job.plan]
+    coordinator = _Coordinator(
+        job.spec,
+        job.settings,
+        DeviceSet.parse(job.target),
+        plan,
+        control,
+        observer,
+        security,
+        clock or WallClock(),
+    )
+    return await coordinator.run(coordinator.take_over)
 
 
 class _Coordinator:
     def __init__(
-        self, spec: JobSpec, devices: DeviceSet, placement: Placement, observer: Observer, clock: Clock
+        self,
+        spec: JobSpec,
+        settings: Settings,
+        devices: DeviceSet,
+        plan: Sequence[tuple[int, DeviceSet]],
+        control: Control,
+        observer: Observer,
+        security: Security | None,
+        clock: Clock,
     ) -> None:
         self._spec = spec
-        self._kinds = list(devices)
+        self._settings = settings
         self._observer = observer
         self._clock = clock
-        self._control = Path(spec.out) / "control"
-        self._token = secrets.token_urlsafe(32)
-        self._membership = Membership(spec, placement, functools.partial(_level_differences, spec.determinism))
-        self._processes: dict[int, LocalProcess] = {}
-        self._connections: dict[int, ServerConnection] = {}
-        #: output of an executor before it is set up is shown only if it fails
-        self._held: list[str] = []
+        self._control = control
+        self.membership = Membership(
+            spec,
+            settings,
+            devices,
+            functools.partial(_level_differences, spec.determinism),
+            store=str((control.path / f"store-{control.term}").resolve()),
+            plan=[PlanEntry(step, wanted) for step, wanted in plan],
+        )
+        self._door = Door(control.token, settings.host, security)
+        self._door.on_executor = self._on_executor
+        self._door.on_message = self._on_message
+        self._door.on_request = self._on_request
+        self._door.on_joining = self._on_joining
+        self._processes: dict[int, LocalProcess | AdoptedProcess] = {}
+        self._kill_reasons: dict[int, str] = {}
+        self._watchers: set[asyncio.Task[None]] = set()
         self._outcome: asyncio.Future[Done | Fail] = asyncio.get_running_loop().create_future()
-        self._sending: set[asyncio.Future[None]] = set()
-        self._result = RunResult()
-        self._log = EventLog(Path(spec.out) / "events.jsonl", clock)
+        self._journal = Journal(spec, observer, clock)
+        self._hellos: dict[int, m.Hello] = {}
+        self._last_checkpoint: tuple[int, float] | None = None
+        self._output: tuple[int, NewLines] | None = None
+        self._shown: set[int] = set()
+        self._warnings: list[str] = []
+        self._stopping = False
 
-    async def run(self) -> RunResult:
+    async def run(self, begin: Any) -> RunResult:
         started = self._clock.monotonic()
-        self._control.mkdir(exist_ok=True)
-        token_file = self._control / "token"
-        with os.fdopen(os.open(token_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            file.write(self._token)
-        async with serve(
-            self._serve,
-            "127.0.0.1",
-            0,
-            process_request=self._authenticate,
-            max_size=m.MAX_MESSAGE_BYTES,
-            compression=None,
-        ) as server:
-            watchers = [
-                asyncio.create_task(self._start_and_watch(e, server, token_file)) for e in range(len(self._kinds))
-            ]
+        (Path(self._spec.out) / "logs").mkdir(exist_ok=True)
+        ticker: asyncio.Task[None] | None = None
+        async with self._door.open() as url:
             try:
-                outcome = await self._outcome
-                await self._conclude(outcome, started)
+                self._control.announce(url)
+                self._save_job()
+                self._journal.write("coordinator_started", term=self._control.term, pid=_own_pid())
+                ticker = asyncio.create_task(self._tick())
+                await begin()
+                await self._conclude(await self._outcome, started)
             finally:
-                for watcher in watchers:
+                if ticker is not None:
+                    ticker.cancel()
+                for watcher in self._watchers:
                     watcher.cancel()
                 await asyncio.gather(*(process.end() for process in self._processes.values()))
-                self._write_summary()
-                self._log.close()
-                token_file.unlink(missing_ok=True)
-        return self._result
+                self._forward_output()
+                self._journal.close(list(self._hellos.values()))
+                self._control.close()
+        return self._journal.result
+
+    # ---- ways to begin ----
+
+    async def begin(self) -> None:
+        self._perform(self.membership.begin())
+
+    async def begin_from_checkpoint(self) -> None:
+        """From the newest whole checkpoint that fits the job; none at all is the user's mistake."""
+        path, step = self._newest_checkpoint(required=True)
+        self._journal.rewind(step)
+        self._perform(self.membership.begin(path, step))
+
+    async def take_over(self) -> None:
+        """Find out who is alive, wait until they have said how far they are, and go on."""
+        alive = {}
+        for executor, fields in self._control.load_executors().items():
+            if fields.get("machine") == machine_id() and born(fields["pid"]) == fields["born"]:
+                alive[executor] = fields
+        result = self._control.result()
+        if not alive and result and self._journal.result.step <= result["step"]:
+            self._journal.result.step = result["step"]
+            self._outcome.set_result(Done(**result))
+            return
+        if not alive:
+            path, step = self._newest_checkpoint(required=False)
+            self._journal.rewind(step)
+            self._perform(self.membership.begin(path, step))
+            return
+        for executor, fields in alive.items():
+            with contextlib.suppress(ProcessLookupError):
+                self._adopt(executor, fields["pid"])
+        deadline = self._clock.monotonic() + _ADOPTION_S
+        while self._clock.monotonic() < deadline:
+            if all(e in self._hellos or e not in self._processes for e in alive):
+                break
+            await asyncio.sleep(0.02)
+        for executor in alive:
+            if executor in self._processes and executor not in self._hellos:
+                self._processes[executor].kill()
+        self._perform(self.membership.adopted())
+
+    def _newest_checkpoint(self, *, required: bool) -> tuple[str, int]:
+        directory = Path(self._spec.out) / "checkpoints"
+        found = checkpoint.newest(directory, self._warn) if directory.is_dir() else None
+        if found is None:
+            if required:
+                raise UserError(
+                    field="--resume",
+                    value=self._spec.out,
+                    problem="no whole checkpoint is left",
+                    remedy="start anew in another directory",
+                )
+            return "", 0
+        for warning in checkpoint.check_identity(found.identity, checkpoint.Identity.of(self._spec)):
+            self._warn(warning)
+        return str(found.path.resolve()), found.step
 
     # ---- processes ----
 
-    async def _start_and_watch(self, executor: int, server: Server, token_file: Path) -> None:
-        host, port = next(iter(server.sockets)).getsockname()[:2]
-        kind = self._kinds[executor]
+    async def _start(self, executor: int, kind: str) -> None:
         profile = profile_named(self._spec.profile) if self._spec.profile else profile_of(kind)
         variables = {
-            env.COORDINATOR: f"ws://{host}:{port}",
-            env.TOKEN_FILE: str(token_file.resolve()),
+            env.COORDINATOR: self._door.url,
+            env.TOKEN_FILE: str((self._control.path / "token").resolve()),
             env.EXECUTOR: str(executor),
             # Sets and dicts of strings iterate in the same order in every process.
             "PYTHONHASHSEED": "0",
             "PYTHONUNBUFFERED": "1",
         }
+        if self._door.ca_file is not None:
+            variables[env.CA_FILE] = str(self._door.ca_file)
         inherited = {**ALLOCATOR, **env.child_environment(variables)}
         environment = executor_environment(inherited, profile, self._spec.threads)
         command = [sys.executable, self._spec.script, *self._spec.script_args]
-        logs = Path(self._spec.out) / "logs"
-        logs.mkdir(exist_ok=True)
-        forward = functools.partial(self._on_output, executor) if executor == 0 else None
+        newcomer = self.membership.phase == "training"
         try:
-            process = await start_process(command, environment, logs / f"executor-{executor}.log", forward)
+            process = await start_process(command, environment, self._log_of(executor), newcomer=newcomer)
         except OSError as error:
-            self._perform(self._membership.on_lost(executor, 0, str(error)))
+            self._perform(self.membership.on_lost(executor, str(error)))
             return
         self._processes[executor] = process
-        self._log.write("executor_started", executor=executor, pid=process.pid, kind=kind)
+        self._perform(self.membership.on_started(executor, process.pid))
+        self._save_executors()
+        await self._watch(executor, process)
+
+    def _adopt(self, executor: int, pid: int) -> None:
+        process = AdoptedProcess(pid, self._log_of(executor))
+        self._processes[executor] = process
+        self._spawn(self._watch(executor, process))
+
+    async def _watch(self, executor: int, process: LocalProcess | AdoptedProcess) -> None:
         reason = await process.wait()
         # Its last message may still be on the way: the connection's end is handled first.
-        if executor in self._connections:
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._connections[executor].wait_closed(), _FAREWELL_S)
-        if executor not in self._membership.finished and self._membership.phase not in ("done", "failed"):
-            self._log.write("executor_lost", executor=executor, pid=process.pid, reason=reason)
-        self._perform(self._membership.on_lost(executor, process.pid, reason, process.tail()))
+        await self._door.closed(executor, _FAREWELL_S)
+        self._processes.pop(executor, None)
+        self._save_executors()
+        reason = self._kill_reasons.pop(executor, reason)
+        self._perform(self.membership.on_lost(executor, reason, process.tail()))
 
-    def _on_output(self, executor: int, line: str) -> None:
-        if executor in self._membership.hellos:
-            self._observer.on_output(line)
+    def _save_executors(self) -> None:
+        fields = {
+            executor: {"pid": process.pid, "born": born(process.pid), "machine": machine_id()}
+            for executor, process in self._processes.items()
+        }
+        with contextlib.suppress(OSError):
+            self._control.save_executors(fields)
+
+    def _save_job(self) -> None:
+        plan = [(entry.step, entry.devices) for entry in self.membership.plan]
+        with contextlib.suppress(OSError):
+            self._control.save_job(saved(self._spec, self._settings, self.membership.target, plan))
+
+    def _log_of(self, executor: int) -> Path:
+        return Path(self._spec.out) / "logs" / f"executor-{executor}.log"
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._watchers.add(task)
+        task.add_done_callback(self._watchers.discard)
+
+    # ---- time ----
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(_TICK_S)
+            now = self._clock.monotonic()
+            self._forward_output()
+            self._door.acknowledge()
+            for executor, process in list(self._processes.items()):
+                reason = self._why_dead(executor, process.pid, now)
+                if reason and executor not in self._kill_reasons:
+                    self._kill(executor, reason)
+            for executor in self._door.away(now, _AWAY_S):
+                if executor not in self._processes:
+                    self._perform(self.membership.on_lost(executor, "its connection is gone"))
+            self._perform(self.membership.on_tick(now))
+
+    def _why_dead(self, executor: int, pid: int, now: float) -> str:
+        """A stopped or hung process is dead for the others, and is made so."""
+        silent = self._door.silent_for(executor, now)
+        if silent is None:
+            return ""
+        if silent > 2 * self._settings.heartbeat_s and is_stopped(pid):
+            return "stopped by a signal"
+        if silent > self._settings.lost_after_s:
+            return f"no heartbeat for {silent:.1f} s"
+        one = self.membership.roster.get(executor)
+        beat = one.beat if one is not None and one.state == "member" else None
+        if beat is not None and beat.place != "exchange" and beat.place_s > self._settings.stalled_after_s:
+            return f"kept the others waiting for {beat.place_s:.0f} s"
+        return ""
+
+    def _kill(self, executor: int, reason: str) -> None:
+        process = self._processes.get(executor)
+        if process is not None:
+            self._kill_reasons[executor] = reason
+            process.kill()
         else:
-            self._held.append(line)
+            self._door.drop(executor)
+            self._perform(self.membership.on_lost(executor, reason))
+
+    def _forward_output(self) -> None:
+        """What the script prints on the first executor; of a later one only what it prints from then on."""
+        if self.membership.phase != "gathering" and self.membership.members:
+            first = self.membership.members[0]
+            if self._output is None or self._output[0] != first:
+                lines = NewLines(self._log_of(first))
+                if self._shown:
+                    lines.read()
+                self._output = (first, lines)
+                self._shown.add(first)
+            for line in self._output[1].read():
+                self._observer.on_output(line)
 
     # ---- connections ----
 
-    def _authenticate(self, connection: ServerConnection, request: Request) -> Response | None:
-        given = request.headers.get("Authorization", "")
-        if hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode()):
+    def _on_executor(self, executor: int) -> m.Welcome | None:
+        one = self.membership.roster.get(executor)
+        adopting = one is None and executor in self._processes
+        if one is None and not adopting:
             return None
-        return connection.respond(http.HTTPStatus.UNAUTHORIZED, "a token is required\n")
+        kind = one.kind if one is not None else self.membership.target.kinds[0]
+        return self._welcome(executor, kind)
 
-    async def _serve(self, connection: ServerConnection) -> None:
-        executor = _executor_of(connection)
-        if executor not in self._processes:
-            return  # not one that this coordinator started
-        self._connections[executor] = connection
-        try:
-            await connection.send(m.encode(m.Welcome(spec=self._spec, kind=self._kinds[executor])))
-            async for frame in connection:
-                self._on_message(m.decode_from_executor(frame if isinstance(frame, bytes) else frame.encode()))
-        except (ConnectionClosed, msgspec.DecodeError):
-            await connection.close()
+    def _on_joining(self, kind: str) -> m.Welcome | str:
+        """Somebody started `isoscale executor --join`: who it is, or why not."""
+        if kind not in self._spec.kinds:
+            return f"kind {kind} was not declared when the job began ({', '.join(self._spec.kinds)})"
+        return self._welcome(self.membership.on_joining(kind), kind)
 
-    def _on_message(self, message: m.FromExecutor) -> None:
-        members = len(self._membership.hellos)
+    def _welcome(self, executor: int, kind: str) -> m.Welcome:
+        return m.Welcome(
+            spec=self._spec, settings=self._settings, kind=kind, executor=executor, term=self._control.term
+        )
+
+    def _on_message(self, executor: int, message: m.FromExecutor) -> None:
+        membership, journal = self.membership, self._journal
         match message:
-            case m.Hello():
-                if message.executor == 0:
-                    for line in self._held:
-                        self._observer.on_output(line)
-                self._perform(self._membership.on_hello(message))
+            case m.Hello() | m.Rejoin():
+                self._on_introduction(executor, message)
+            case m.Beat():
+                journal.on_beat(executor, membership.current, message)
+                self._perform(membership.on_beat(executor, message))
             case m.StepDone():
-                self._result.step, self._result.loss = message.step, message.loss
-                self._log.write(
-                    "step",
-                    step=message.step,
-                    epoch=message.epoch,
-                    loss=message.loss,
-                    seconds=round(message.seconds, 6),
-                    executors=members,
-                    generation=message.generation,
-                )
-                self._observer.on_step(message, members)
+                membership.on_step(message.step, message.seconds)
+                journal.on_step(message)
             case m.Logged():
-                self._result.logged |= message.values
-                self._log.write("log", step=message.step, epoch=message.epoch, **message.values)
-                self._observer.on_log(message)
+                journal.on_logged(message)
             case m.Audited():
-                self._log.write("audit", step=message.step, digest=message.digest)
+                journal.write("audit", step=message.step, digest=message.digest)
             case m.Recorded():
-                self._result.records.append(message.values)
+                journal.on_recorded(message)
+            case m.CheckpointWritten():
+                self._publish(message)
+            case m.Warned():
+                self._warn(message.message)
             case m.Saved():
-                self._log.write("checkpoint", step=message.step, path=message.path, seconds=message.seconds)
+                journal.write("checkpoint", step=message.step, path=message.path, seconds=message.seconds)
+                self._perform(membership.on_result_saved())
+            case m.Left():
+                pass  # its process ends, which is what counts
+            case _:
+                self._perform(self._on_protocol(executor, message))
+
+    def _on_protocol(self, executor: int, message: m.FromExecutor) -> list[Instruction]:
+        membership = self.membership
+        match message:
+            case m.Held():
+                return membership.on_held(executor)
+            case m.Prepared():
+                return membership.on_prepared(executor, message.generation)
+            case m.Switched():
+                return membership.on_switched(executor, message)
+            case m.Landed():
+                return membership.on_landed(executor, message.generation)
+            case m.Sealed():
+                return membership.on_sealed(message.generation, message.step)
+            case m.Broken():
+                return membership.on_broken(executor, message.generation, message.reason, self._clock.monotonic())
+            case m.Notice():
+                return membership.on_notice(executor, message.reason)
+            case m.Suspect():
+                return membership.on_suspect(message.executor, message.reason)
             case m.Finished():
-                self._perform(self._membership.on_finished(message))
+                return membership.on_finished(message)
             case m.Failed():
-                self._perform(self._membership.on_failed(message))
+                return membership.on_failed(message)
+        return []
+
+    def _on_introduction(self, executor: int, message: m.Hello | m.Rejoin) -> None:
+        hello = message if isinstance(message, m.Hello) else message.hello
+        known = executor in self._hellos
+        self._hellos[executor] = hello
+        if executor not in self._processes and hello.machine == machine_id():
+            with contextlib.suppress(ProcessLookupError):
+                self._adopt(executor, hello.pid)
+                self._save_executors()
+        if isinstance(message, m.Hello):
+            self._perform(self.membership.on_hello(message))
+        elif not known:
+            self.membership.on_rejoin(message)
+
+    # ---- requests ----
+
+    def _on_request(self, request: m.FromClient) -> m.Reply:
+        try:
+            match request:
+                case m.Scale():
+                    present = self.membership.target
+                    target = parse_target(request.target, present, self._spec) if request.target else present
+                    self._perform(self.membership.on_request(target, request.away, request.reason))
+                    self._save_job()
+                case m.TakeCheckpoint():
+                    self._ask_for_checkpoint()
+                case m.Stop():
+                    self._spawn(self._stop())
+        except IsoscaleError as error:
+            return m.Reply(ok=False, error=str(error), status=self.status())
+        return m.Reply(ok=True, status=self.status())
+
+    def _ask_for_checkpoint(self) -> None:
+        if self.membership.members:
+            self._door.send(self.membership.members[0], m.TakeCheckpoint())
+
+    async def _stop(self) -> None:
+        """A last checkpoint, then the end."""
+        before = self._last_checkpoint
+        self._ask_for_checkpoint()
+        for _ in range(100):
+            if self._last_checkpoint != before or self.membership.phase != "training":
+                break
+            await asyncio.sleep(0.1)
+        if not self._outcome.done():
+            self._stopping = True
+            self._outcome.set_result(Fail(error=ReportedError("stopped on request; isoscale resume goes on", 130)))
+
+    def status(self) -> dict[str, Any]:
+        silences = {e: self._door.silent_for(e, self._clock.monotonic()) for e in self._hellos}
+        return status_of(
+            self.membership,
+            self._journal.result,
+            term=self._control.term,
+            silences=silences,
+            checkpoint=None
+            if self._last_checkpoint is None
+            else (self._last_checkpoint[0], self._clock.monotonic() - self._last_checkpoint[1]),
+            messages=self._warnings[-5:],
+        )
 
     # ---- instructions ----
 
     def _perform(self, instructions: list[Instruction]) -> None:
         for instruction in instructions:
-            if isinstance(instruction, BeginGeneration):
-                self._begin(instruction)
-            elif not self._outcome.done():
-                self._outcome.set_result(instruction)
+            match instruction:
+                case Start():
+                    self._spawn(self._start(instruction.executor, instruction.kind))
+                case Tell():
+                    self._door.send(instruction.executor, instruction.message)
+                case Kill():
+                    self._kill(instruction.executor, instruction.reason)
+                case Emit():
+                    if instruction.event == "warning":
+                        self._warn(instruction.fields["message"])
+                        continue
+                    self._journal.write(instruction.event, **instruction.fields)
+                    if instruction.event == "generation" and not self.membership.sealed:
+                        self._observer.on_begin(len(instruction.fields["members"]))
+                case Restart():
+                    self._restart(instruction)
+                case Done() | Fail():
+                    if not self._outcome.done():
+                        self._outcome.set_result(instruction)
 
-    def _begin(self, begin: BeginGeneration) -> None:
-        store = self._control / f"store-{begin.generation}"
-        for index, executor in enumerate(begin.members):
-            message = m.Begin(
-                generation=begin.generation, shares=begin.placement.shares, index=index, store=str(store.resolve())
-            )
-            self._send(self._connections[executor], message)
-            self._log.write("executor_joined", executor=executor, generation=begin.generation)
-        self._observer.on_begin(len(begin.members))
+    def _restart(self, restart: Restart) -> None:
+        path, step = self._newest_checkpoint(required=False)
+        self._warn(f"{restart.reason}; going on from {f'the checkpoint of step {step}' if step else 'the beginning'}")
+        self._journal.rewind(step)
+        self._perform(self.membership.begin(path, step))
 
-    def _send(self, connection: ServerConnection, message: m.FromCoordinator) -> None:
-        sending = asyncio.ensure_future(_send_unless_closed(connection, message))
-        self._sending.add(sending)
-        sending.add_done_callback(self._sending.discard)
+    def _publish(self, message: m.CheckpointWritten) -> None:
+        directory = Path(self._spec.out) / "checkpoints"
+        try:
+            written = checkpoint.Written(**message.written)
+            path = checkpoint.publish(directory, written, self._settings.keep_checkpoints)
+        except (CheckpointError, ValueError, TypeError) as error:
+            self._warn(str(error))
+            return
+        self._last_checkpoint = (message.step, self._clock.monotonic())
+        self._journal.write(
+            "checkpoint",
+            step=message.step,
+            path=f"checkpoints/{path.name}",
+            seconds=message.seconds,
+            blocked_s=message.blocked_s,
+        )
+
+    def _warn(self, message: str) -> None:
+        self._warnings.append(message)
+        self._journal.write("warning", message=message)
 
     async def _conclude(self, outcome: Done | Fail, started: float) -> None:
-        result = self._result
+        result = self._journal.result
         result.seconds = self._clock.monotonic() - started
         if isinstance(outcome, Done):
             result.exit_code, result.digest, result.step = 0, outcome.digest, outcome.step
             result.stop_reason = outcome.stop_reason
-            self._log.write("finished", step=outcome.step, digest=outcome.digest)
+            self._journal.write("finished", step=outcome.step, digest=outcome.digest)
+            for executor in self._processes:
+                self._door.send(executor, m.Dismiss())
             waits = [process.wait() for process in self._processes.values()]
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(asyncio.gather(*waits), _FAREWELL_S)
             return
-        result.exit_code = _exit_code(outcome.error)
-        result.error = str(outcome.error)
+        error = outcome.error
+        result.exit_code = error.reported_exit_code if isinstance(error, ReportedError) else error.exit_code
+        result.error = str(error)
         result.traceback = outcome.traceback
-        self._log.write("failed", step=result.step, error=result.error)
-
-    def _write_summary(self) -> None:
-        spec = asdict(self._spec)
-        hellos = self._membership.hellos.values()
-        summary = {
-            "format": 1,
-            "exit_code": self._result.exit_code,
-            "step": self._result.step,
-            "digest": self._result.digest,
-            "loss": self._result.loss,
-            "seconds": round(self._result.seconds, 3),
-            "stop_reason": self._result.stop_reason,
-            "error": self._result.error,
-            "logged": self._result.logged,
-            "executors": [{"executor": h.executor, "kind": h.kind, "fingerprint": h.fingerprint} for h in hellos],
-            "job": spec,
-        }
-        path = Path(self._spec.out) / "summary.json"
-        temporary = path.with_suffix(".tmp")
-        temporary.write_text(json.dumps(summary, indent=1, default=str) + "\n")
-        temporary.replace(path)
+        self._journal.write("stopped" if self._stopping else "failed", step=result.step, error=result.error)
 
 
-async def _send_unless_closed(connection: ServerConnection, message: m.FromCoordinator) -> None:
-    with contextlib.suppress(ConnectionClosed):  # its loss is handled where its process is watched
-        await connection.send(m.encode(message))
+def _own_pid() -> int:
+    import os
 
-
-def _executor_of(connection: ServerConnection) -> int:
-    """Executors connect to /executor/ID."""
-    match = re.fullmatch(r"/executor/([0-9]{1,6})", connection.request.path if connection.request else "")
-    return int(match[1]) if match else -1
-
-
-def _exit_code(error: IsoscaleError) -> int:
-    return error.reported_exit_code if isinstance(error, ReportedError) else error.exit_code
+    return os.getpid()
 
 
 def _level_differences(level: Level, mine: Mapping[str, str], theirs: Mapping[str, str]) -> tuple[str, ...]:

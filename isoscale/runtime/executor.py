@@ -1,15 +1,14 @@
 """One executor: a process on one device that runs the user's script.
 
-Connects to the coordinator, sets itself up as the job's spec says, shows what it computes with, and
-when a generation begins joins its process group and trains. A thread of its own talks to the
-coordinator, so no step ever waits for a message. Ends the process when the coordinator is gone.
+Connects to the coordinator, sets itself up as the job's spec says, shows what it computes with, and when it is
+needed runs the training function: as a member of the first generation, or as a newcomer (`runtime.member`).
+Without a coordinator it trains on.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import queue
 import signal
 import sys
 import threading
@@ -17,91 +16,42 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any, NoReturn
 
-from websockets.exceptions import ConnectionClosed, WebSocketException
+from websockets.exceptions import WebSocketException
 from websockets.sync.client import ClientConnection
-from websockets.sync.client import connect as connect_websocket
 
 from isoscale import env
 from isoscale.core import determinism
-from isoscale.core.exchange import Exchange, LocalExchange
+from isoscale.core.exchange import LocalExchange
 from isoscale.core.fingerprint import combine_digests, kernel_digests
 from isoscale.core.totals import Combined
-from isoscale.errors import IsoscaleError
+from isoscale.errors import ExecutorLostError, IsoscaleError
 from isoscale.protocol import messages as m
+from isoscale.protocol.files import write_json_atomic
+from isoscale.runtime.checkpoint import Identity
+from isoscale.runtime.checkpoints import CheckpointWriter
+from isoscale.runtime.control import control_directory
 from isoscale.runtime.execute import code_of, execute
 from isoscale.runtime.job import Job, Value, step_loss
+from isoscale.runtime.link import Link, open_socket
+from isoscale.runtime.machine import machine_id
+from isoscale.runtime.member import Leaving, Member
 from isoscale.runtime.selfcheck import check_ring
 from isoscale.runtime.state import atomic_save
-from isoscale.types import Placement
 
 __all__ = ["run_executor"]
 
 _LOST = 75  # EX_TEMPFAIL: the coordinator went away, the script is not to blame
-_FAREWELL_S = 10.0
-
-
-class _Link:
-    """The connection to the coordinator: a sender thread, a receiver thread, and the messages that matter."""
-
-    def __init__(self, url: str, token: str) -> None:
-        headers = {"Authorization": f"Bearer {token}"}
-        self._socket: ClientConnection = connect_websocket(
-            url, additional_headers=headers, max_size=m.MAX_MESSAGE_BYTES, compression=None, proxy=None
-        )
-        self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._incoming: queue.SimpleQueue[m.FromCoordinator] = queue.SimpleQueue()
-        self._leaving = False
-        self._sender = threading.Thread(target=self._send_all, name="to coordinator", daemon=True)
-        self._sender.start()
-        threading.Thread(target=self._receive_all, name="from coordinator", daemon=True).start()
-
-    def send(self, message: m.FromExecutor) -> None:
-        self._outgoing.put(m.encode(message))
-
-    def receive(self) -> m.FromCoordinator:
-        return self._incoming.get()
-
-    def close(self) -> None:
-        """Everything sent so far reaches the coordinator, unless it is gone."""
-        self._leaving = True
-        self._outgoing.put(None)
-        self._sender.join(_FAREWELL_S)
-        self._socket.close()
-
-    def _send_all(self) -> None:
-        try:
-            while (frame := self._outgoing.get()) is not None:
-                self._socket.send(frame)
-        except ConnectionClosed:
-            self._coordinator_gone()
-
-    def _receive_all(self) -> None:
-        try:
-            for frame in self._socket:
-                self._incoming.put(m.decode_from_coordinator(frame if isinstance(frame, bytes) else frame.encode()))
-        except ConnectionClosed:
-            pass
-        self._coordinator_gone()
-
-    def _coordinator_gone(self) -> None:
-        if not self._leaving:
-            with contextlib.suppress(OSError):  # the pipe for output went with it
-                print("isoscale: the coordinator is gone; this executor ends", file=sys.stderr, flush=True)
-            # Not sys.exit: the main thread may be inside a kernel or a collective. Loader processes go along.
-            if os.getpgrp() == os.getpid():
-                os.killpg(0, signal.SIGKILL)
-            os._exit(_LOST)
 
 
 class _LinkSink:
     """A job's facts as messages."""
 
-    def __init__(self, link: _Link, generation: int, record: bool) -> None:
+    def __init__(self, link: Link, member: Member, record: bool) -> None:
         self._link = link
-        self._generation = generation
+        self._member = member
         self._record = record
 
     def step(self, *, step: int, epoch: int, values: Combined, seconds: float, samples: int, total: int) -> None:
@@ -112,7 +62,8 @@ class _LinkSink:
                 loss=step_loss(values),
                 seconds=seconds,
                 samples=samples,
-                generation=self._generation,
+                generation=self._member.generation,
+                executors=len(self._member.members),
                 total=total,
             )
         )
@@ -132,18 +83,37 @@ def run_executor(train: Callable[[Job], Any]) -> NoReturn:
     url, token_file, executor = env.coordinator(), env.token_file(), env.executor()
     assert url is not None
     assert token_file is not None
+    assert executor is not None
+    token, path = token_file.read_text().strip(), f"/executor/{executor}"
     try:
-        link = _Link(f"{url}/executor/{executor}", token_file.read_text().strip())
+        socket_ = open_socket(f"{url}{path}", token, env.ca_file())
+        welcome = _welcome(socket_)
     except (OSError, WebSocketException) as error:
         sys.exit(f"isoscale: no coordinator at {url}: {error}")
-    job: Job | None = None
-    try:
-        job, code = _prepare(link, executor or 0, train), 0
-        digest = execute(job, train)
-        _save_result(job, link)
-        link.send(m.Finished(executor=executor or 0, step=job.step, digest=digest, stop_reason=job._stop_reason))
-    except BaseException as error:
-        code = _report_failure(link, executor or 0, job, error)
+    member = Member(executor, welcome.settings)
+    hello = _set_up(welcome)
+    link = Link(
+        socket_,
+        path=path,
+        token=token,
+        ca_file=env.ca_file(),
+        control=control_directory(Path(welcome.spec.out)),
+        on_message=member.on_message,
+        introduce=lambda: member.rejoin(hello),
+    )
+    link.use_address(url, welcome.term)
+    member.link = link
+    member.writer = CheckpointWriter(
+        Path(welcome.spec.out) / "checkpoints",
+        Identity.of(welcome.spec, fingerprint=hello.fingerprint),
+        str(executor),
+        welcome.settings.checkpoint_every,
+        link.send,
+    )
+    link.send(hello)
+    threading.Thread(target=_beat, args=(member,), name="heartbeat", daemon=True).start()
+    _catch_notice(link)
+    code = _run(train, welcome, member)
     link.close()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -151,40 +121,70 @@ def run_executor(train: Callable[[Job], Any]) -> NoReturn:
     os._exit(code)
 
 
-def _prepare(link: _Link, executor: int, train: Callable[[Job], Any]) -> Job:
-    """From the first message to a job that can train."""
-    welcome = link.receive()
-    assert isinstance(welcome, m.Welcome), f"expected Welcome, got {welcome}"
+def _run(train: Callable[[Job], Any], welcome: m.Welcome, member: Member) -> int:
+    """The training function, from where this executor comes in, and what is to be said of its end."""
+    job: Job | None = None
+    try:
+        job = _make_job(train, welcome, member)
+        digest = execute(job, train)
+        if job._approaching:
+            raise ExecutorLostError(
+                executor=member.executor, pid=os.getpid(), generation=0, reason="the script ended before it could join"
+            )
+        member.writer.finish()
+        finished = m.Finished(executor=member.executor, step=job.step, digest=digest, stop_reason=job._stop_reason)
+        if job.is_main:
+            _save_result(job, member.link, finished)
+        member.link.send(finished)
+        final = job
+        member.wait_dismissed(lambda: _save_result(final, member.link, finished))
+    except Leaving as leaving:
+        member.writer.finish()
+        member.link.send(m.Left(reason=str(leaving)))
+    except BaseException as error:
+        if member.state == "finished":
+            return 0  # nobody came back to hear of it, but the result is on disk
+        rank = job._engine.turn.logical_rank if job is not None else None
+        if job is not None:
+            with contextlib.suppress(Exception):
+                _save_after_crash(job, member)
+        return _report_failure(member, job, rank, error)
+    return 0
+
+
+def _set_up(welcome: m.Welcome) -> m.Hello:
     spec = welcome.spec
     determinism.apply(spec.determinism, spec.threads, spec.profile)
     if spec.order == "ddp":
         check_ring(spec.workers)
     kernels = kernel_digests()
-    link.send(
-        m.Hello(
-            executor=executor,
-            pid=os.getpid(),
-            kind=welcome.kind,
-            fingerprint=combine_digests(kernels),
-            kernels=kernels,
-            factors=determinism.factors().to_dict(),
-        )
+    return m.Hello(
+        executor=welcome.executor,
+        pid=os.getpid(),
+        kind=welcome.kind,
+        fingerprint=combine_digests(kernels),
+        kernels=kernels,
+        factors=determinism.factors().to_dict(),
+        machine=machine_id(),
     )
-    begin = link.receive()
-    assert isinstance(begin, m.Begin), f"expected Begin, got {begin}"
-    placement = Placement(shares=begin.shares)
-    exchange: Exchange = LocalExchange(spec.workers)
-    if placement.num_executors > 1:
-        from isoscale.runtime.collective import connect
 
-        exchange = connect(Path(begin.store), placement, begin.index)
-    sink = _LinkSink(link, begin.generation, spec.record)
+
+def _make_job(train: Callable[[Job], Any], welcome: m.Welcome, member: Member) -> Job:
+    spec, order = welcome.spec, member.wait_to_begin()
+    sink = _LinkSink(member.link, member, spec.record)
     device = "cuda" if welcome.kind.startswith("cuda") else "cpu"
-    job = Job(spec, exchange, sink, device=device, train_code=code_of(train))
+    if isinstance(order, m.Begin):
+        job = Job(spec, member.begin(order), sink, device=device, train_code=code_of(train))
+    else:
+        # On its way a newcomer does everything alone, and to no effect.
+        member.state = "approaching"
+        job = Job(spec, LocalExchange(spec.workers), sink, device=device, train_code=code_of(train))
+        job._approaching = True
+    member.attach(job)
     if spec.trace is not None:
         from isoscale.runtime.trace import trace_job
 
-        trace_job(job, begin.index)
+        trace_job(job, order.index if isinstance(order, m.Begin) else -1)
     elif spec.anatomy:
         from isoscale.runtime.anatomy import dissect_job
 
@@ -192,15 +192,50 @@ def _prepare(link: _Link, executor: int, train: Callable[[Job], Any]) -> Job:
     return job
 
 
-def _save_result(job: Job, link: _Link) -> None:
-    if job.is_main:
-        start, path = time.perf_counter(), job.out / "final.pt"
-        atomic_save(job._state.final(job.step), path)
-        link.send(m.Saved(step=job.step, path=path.name, seconds=round(time.perf_counter() - start, 6)))
+def _beat(member: Member) -> None:
+    """From a thread of its own: a step may take as long as it likes."""
+    while True:
+        time.sleep(member.settings.heartbeat_s)
+        member.link.send_now(member.pace.beat(member.step))
 
 
-def _report_failure(link: _Link, executor: int, job: Job | None, error: BaseException) -> int:
-    rank = job._engine.turn.logical_rank if job is not None else None
+def _catch_notice(link: Link) -> None:
+    """SIGTERM is what spot instances, Slurm and Kubernetes send before they take a device away."""
+    owner = os.getpid()
+
+    def notice(signum: int, frame: FrameType | None) -> None:
+        if os.getpid() != owner:  # a loader process, forked from here
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGTERM)
+            return
+        link.send(m.Notice(reason="SIGTERM"))
+
+    signal.signal(signal.SIGTERM, notice)
+
+
+def _save_result(job: Job, link: Link, finished: m.Finished) -> None:
+    start, path = time.perf_counter(), job.out / "final.pt"
+    atomic_save(job._state.final(job.step), path)
+    result = {"step": finished.step, "digest": finished.digest, "stop_reason": finished.stop_reason}
+    write_json_atomic(control_directory(job.out) / "result.json", result)
+    link.send(m.Saved(step=job.step, path=path.name, seconds=round(time.perf_counter() - start, 6)))
+
+
+def _save_after_crash(job: Job, member: Member) -> None:
+    """The script raised. In a turn, the last committed step is still whole; outside turns it is half done."""
+    engine = job._engine
+    loader = next((one for one in job._training_loaders.values() if one.is_open), None)
+    if engine.turn.logical_rank is not None and engine.turn.training and loader is not None:
+        engine.turn.logical_rank = None
+        engine.contexts.rewind()
+        for model in engine.models:
+            model.rewind()
+        member.writer.write_now(job, loader, member.generation)
+    elif job.step and not job._approaching:
+        atomic_save(job._state.final(job.step), job.out / "crashed.pt")
+
+
+def _report_failure(member: Member, job: Job | None, logical_rank: int | None, error: BaseException) -> int:
     summary = "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]
     text, code = "", 1
     if isinstance(error, IsoscaleError):
@@ -209,18 +244,18 @@ def _report_failure(link: _Link, executor: int, job: Job | None, error: BaseExce
         summary = "the script called sys.exit() before training was done"
     else:
         text = "".join(traceback.format_exception(type(error), error, _script_frames(error.__traceback__)))
-    link.send(
+    member.link.send(
         m.Failed(
-            executor=executor,
+            executor=member.executor,
             error=type(error).__name__,
             summary=summary,
             traceback=text,
-            logical_rank=rank,
+            logical_rank=logical_rank,
             exit_code=code,
             step=job.step if job is not None else 0,
         )
     )
-    return code
+    return _LOST if isinstance(error, ExecutorLostError) else code
 
 
 def _script_frames(trace: TracebackType | None) -> TracebackType | None:
@@ -230,3 +265,10 @@ def _script_frames(trace: TracebackType | None) -> TracebackType | None:
     while first is not None and first.tb_frame.f_code.co_filename.startswith(own):
         first = first.tb_next
     return first or trace
+
+
+def _welcome(socket_: ClientConnection) -> m.Welcome:
+    frame = socket_.recv()
+    message = m.decode_from_coordinator(frame if isinstance(frame, bytes) else frame.encode())
+    assert isinstance(message, m.Welcome), f"expected Welcome, got {message}"
+    return message

@@ -30,11 +30,12 @@ from isoscale.core.unkept import VariableWatch, script_variables
 from isoscale.data.loader import LogicalLoaders
 from isoscale.errors import AuditError, UserError
 from isoscale.runtime.loader import Loader
+from isoscale.runtime.pace import Pace
 from isoscale.runtime.probe import Probe
 from isoscale.runtime.state import JobState, atomic_save
 from isoscale.types import JobSpec
 
-__all__ = ["Job", "Sink", "run", "step_loss"]
+__all__ = ["Elastic", "Job", "Sink", "run", "step_loss"]
 
 Kept = TypeVar("Kept")
 Value = float | int | str | bool | None
@@ -48,6 +49,20 @@ class Sink(Protocol):
     def logged(self, *, step: int, epoch: int, values: dict[str, Value]) -> None: ...
 
     def audited(self, *, step: int, digest: str) -> None: ...
+
+
+class Elastic(Protocol):
+    """Whoever may change, while the job trains, which executors it has. None of it while a script runs alone."""
+
+    def hold(self, job: Job) -> int | None:
+        """On the way to the first step: wait for a place to begin at; its epoch, or None to begin at the beginning."""
+
+    def arrive(self, job: Job, loader: Loader) -> None:
+        """At `next()` of a training loader, its end included: the only place where executors join, leave, move logical
+        workers and write checkpoints."""
+
+    def sealed(self, job: Job) -> None:
+        """A step, of training or evaluation, is sealed."""
 
 
 class Job:
@@ -75,6 +90,11 @@ class Job:
         self._watch: VariableWatch | None = None
         self._probe: Probe | None = None
         self._last_commit = time.perf_counter()
+        self._elastic: Elastic | None = None
+        #: this executor comes later, and what it does on the way has no effect
+        self._approaching = False
+        self._pace = Pace()
+        self._training_loaders: dict[str, Loader] = {}
         #: committed steps, and the present epoch
         self.step = 0
         self.epoch = 0
@@ -149,23 +169,26 @@ class Job:
             options=options,
         )
         self._loaders += 1
-        return Loader(self, f"loader {self._loaders}", loaders, train=train)
+        loader = Loader(self, f"loader {self._loaders}", loaders, train=train)
+        if train:
+            self._training_loaders[loader.name] = loader
+        return loader
 
     # ---- progress ----
 
     def epochs(self, count: int) -> Iterator[int]:
         """Epoch numbers 0 .. count-1; ends early when the job stops."""
         self._num_epochs = count
-        for epoch in range(count):
-            if self._at_end():
-                return
+        epoch = self._first_epoch()
+        while epoch < count and not self._at_end():
             self.epoch = epoch
             yield epoch
+            epoch += 1
 
     def steps(self, count: int) -> Iterator[int]:
         """Epoch numbers until `count` steps are committed; the training loader ends in mid-epoch if need be."""
         self._limit = count
-        epoch = 0
+        epoch = self._first_epoch()
         while not self._at_end():
             self.epoch, before = epoch, self.step
             yield epoch
@@ -190,7 +213,7 @@ class Job:
     @property
     def is_main(self) -> bool:
         """True on one executor at a time; which one may change."""
-        return self._engine.exchange.index == 0
+        return self._engine.exchange.index == 0 and not self._approaching
 
     @property
     def out(self) -> Path:
@@ -220,6 +243,14 @@ class Job:
     def _start_streams(self) -> None:
         self._engine.contexts.start()
 
+    def _first_epoch(self) -> int:
+        """0, or where an executor that comes later has to go on."""
+        return (self._elastic.hold(self) if self._elastic is not None else None) or 0
+
+    def _arrive(self, loader: Loader) -> None:
+        if self._elastic is not None:
+            self._elastic.arrive(self, loader)
+
     def _at_end(self) -> bool:
         limits = [limit for limit in (self._limit, self._spec.until) if limit]
         return bool(self._stop_reason) or any(self.step >= limit for limit in limits)
@@ -244,12 +275,18 @@ class Job:
         return f"{where}, epoch {self.epoch}, step {self.step + 1}, learning rates {rates}"
 
     def _commit(self, tally: Tally) -> Sealed:
-        sealed = self._engine.finish(tally, digest=self._digest, stop=bool(self._turn_stop))
+        self._pace.turns_end()
+        return self._engine.finish(tally, digest=self._digest, stop=bool(self._turn_stop))
+
+    def _committed(self, sealed: Sealed) -> Sealed:
         if sealed.differing:
             self._raise_audit(sealed.differing)
         if self._digest and self.is_main:
             self._sink.audited(step=self.step, digest=self._audited)
         self.step += 1
+        self._pace.sealed(len(self._engine.ranks))
+        if self._elastic is not None:
+            self._elastic.sealed(self)
         if sealed.stop:
             self._stop_reason = self._turn_stop or "another logical worker asked for it"
         if self.is_main:
@@ -268,7 +305,14 @@ class Job:
         return sealed
 
     def _commit_evaluation(self, tally: Tally) -> Sealed:
+        self._pace.turns_end()
         return self._engine.finish(tally, digest="", stop=False)
+
+    def _committed_evaluation(self, sealed: Sealed) -> Sealed:
+        self._pace.outside()
+        if self._elastic is not None:
+            self._elastic.sealed(self)
+        return sealed
 
     # ---- called by whoever runs the job ----
 
@@ -277,9 +321,7 @@ class Job:
         self._engine.check_not_broken()
         self._engine.check_no_stray_backward()
         self._digest = self._audit_digest()
-        self._engine.gate.announce(f"end of training, step {self.step}")
-        self._engine.gate.check()
-        sealed = self._engine.seal.close(Tally(), digest=self._digest, stop=False)
+        sealed = self._engine.seal_end(f"end of training, step {self.step}", self._digest)
         if sealed.differing:
             self._raise_audit(sealed.differing)
         if self._probe is not None:

@@ -1,12 +1,16 @@
-"""Membership of one job as a state machine: events in, instructions out, no I/O.
+"""The rescale protocol, sans I/O: which executors train in which generation, and who must be told what.
 
-    gathering -> training -> done
-        |            |
-        +------------+-----> failed
+Events go in (a process came up, said something, is gone; somebody asked for other devices; time passed),
+instructions come out, for the shell (`runtime.coordinator`) to perform. The rules:
 
-While gathering, executors come up and show what they compute with; when all expected ones have and
-may share a job, the first generation begins. A loss or a failure ends the job. The shell
-(`runtime.coordinator`) performs the instructions and feeds back what happens.
+- A change is an *attempt*: all members of the next generation form its group beside training; when all have,
+  the present members are told to switch, and do so together at a seal that shows that all know (or at the step
+  that a plan names). Those who leave stay until the new generation has sealed its first step.
+- Until the order to switch is out, an attempt is dropped for a newer target. After that it must end first:
+  in the new generation's first seal, or in a failure.
+- A failure is answered by a *recovery*: the next generation consists of all who hold the job's state and are
+  alive. Only then is the target looked at again.
+- Whoever has not followed a recovery cannot catch up, and is replaced.
 """
 
 from __future__ import annotations
@@ -16,86 +20,547 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from isoscale.errors import DeterminismError, ExecutorLostError, IsoscaleError, UserCodeError, UserError
+from isoscale.kinds import DeviceSet
 from isoscale.protocol import messages as m
-from isoscale.types import JobSpec, Placement
+from isoscale.runtime.instructions import Done, Emit, Fail, Instruction, Kill, ReportedError, Restart, Start, Tell
+from isoscale.runtime.roster import Executor, Roster
+from isoscale.scheduling.planner import best_split
+from isoscale.scheduling.straggler import StragglerRule
+from isoscale.types import JobSpec, Placement, Settings
 
-__all__ = ["BeginGeneration", "Done", "Fail", "Instruction", "Membership", "Phase"]
+__all__ = ["Attempt", "Membership", "Phase", "PlanEntry"]
 
 Phase = Literal["gathering", "training", "done", "failed"]
 Differences = Callable[[Mapping[str, str], Mapping[str, str]], tuple[str, ...]]
 
+#: an exchange that broke although nobody is gone is formed again after so long, and so often without a seal in between
+_BROKEN_GRACE_S = 3.0
+_MAX_BROKEN = 5
+#: newcomers that die before they are of use, one after the other, until the target is given up
+_MAX_STILLBORN = 3
+_MAX_RESTARTS = 3
+#: newcomers for a planned change are started when it is due in less than this
+_LEAD_S = 30.0
+_LEAD_STEPS = 20
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BeginGeneration:
-    """Tell every member where it stands; `members[i]` is the executor at position i of the placement."""
 
-    generation: int
-    placement: Placement
-    members: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
-    """Every member has finished with the same digest."""
+@dataclass(frozen=True, slots=True)
+class PlanEntry:
+    """From `step` committed steps on the job has these devices."""
 
     step: int
-    digest: str
-    stop_reason: str
+    devices: DeviceSet
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fail:
-    """End the job: kill what still runs and report the error."""
+@dataclass(slots=True)
+class Attempt:
+    """A generation in the making."""
 
-    error: IsoscaleError
-    traceback: str = ""
-
-
-Instruction = BeginGeneration | Done | Fail
+    generation: int
+    members: tuple[int, ...]
+    shares: tuple[int, ...]
+    coming: frozenset[int]
+    leaving: tuple[int, ...]
+    reason: str
+    #: who has not formed the group yet
+    forming: set[int]
+    at_step: int | None = None
+    switch_sent: bool = False
+    #: who has gone over: unix seconds of leaving the old and of starting in the new generation, seconds waited
+    switched: dict[int, m.Switched] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Membership:
     spec: JobSpec
-    placement: Placement
+    settings: Settings
+    target: DeviceSet
     #: accuracy-relevant factors of two executors that may not differ at the job's level
     differences: Differences
+    #: prefix of the places where the members of a generation meet
+    store: str = "store"
+    plan: list[PlanEntry] = field(default_factory=list)
+    #: shares of the first generation, where they are not to be chosen
+    first_shares: tuple[int, ...] = ()
     phase: Phase = "gathering"
+    roster: Roster = field(default_factory=Roster)
+    #: the highest generation that was ever announced
     generation: int = 0
-    #: executors by id that are set up
-    hellos: dict[int, m.Hello] = field(default_factory=dict)
-    finished: dict[int, m.Finished] = field(default_factory=dict)
+    members: tuple[int, ...] = ()
+    shares: tuple[int, ...] = ()
+    #: the generation the members are in, and whether it has sealed a step
+    current: int = 0
+    sealed: bool = False
+    attempt: Attempt | None = None
+    #: what the last change was for
+    reason: str = ""
+    step: int = 0
+    step_s: float = 0.0
+    checkpoint: str = ""
+    refused: str = ""
+    _reference: m.Hello | None = None
+    #: newcomers on their way
+    _awaited: set[int] = field(default_factory=set)
+    _broken_at: float | None = None
+    _broken_reason: str = ""
+    _num_broken: int = 0
+    _stillborn: int = 0
+    _restarts: int = 0
+    _reported: dict[int, m.Beat] = field(default_factory=dict)
+    _finished: dict[int, m.Finished] = field(default_factory=dict)
+    _saved: bool = False
+    _from: int = 0
+    _rule: StragglerRule = field(init=False)
 
-    @property
-    def members(self) -> tuple[int, ...]:
-        return tuple(sorted(self.hellos))
+    def __post_init__(self) -> None:
+        self._rule = StragglerRule(self.settings.straggler_ratio, self.settings.straggler_steps)
+
+    # ---- beginning ----
+
+    def begin(self, checkpoint: str = "", step: int = 0) -> list[Instruction]:
+        """Gather executors for the target and start training, from a checkpoint or from the beginning."""
+        self.phase, self.checkpoint, self.step = "gathering", checkpoint, step
+        while self.plan and self.plan[0].step <= step:
+            self.target = self.plan.pop(0).devices
+        wanted = self.roster.choose(self.target, ())
+        for executor in wanted.coming:
+            self.roster[executor].needed = True
+        instructions = self._start_missing(wanted.missing)
+        return [*instructions, *self._refill_spares(), *self._begin_if_gathered()]
+
+    def on_started(self, executor: int, pid: int) -> list[Instruction]:
+        one = self.roster.get(executor)
+        if one is None:
+            return []
+        one.pid = pid
+        return [Emit("executor_started", {"executor": executor, "pid": pid, "kind": one.kind})]
+
+    def on_joining(self, kind: str) -> int:
+        """Somebody started an executor of this kind by hand: its id. It serves like a spare."""
+        return self.roster.add(kind, needed=False).executor
 
     def on_hello(self, hello: m.Hello) -> list[Instruction]:
-        """An executor is set up. Refuse the job if it computes other bits; begin when all are here."""
-        if self.phase != "gathering":
+        """An executor is set up. Refuse it if it computes other bits."""
+        one = self.roster.get(hello.executor)
+        if one is None or one.state != "starting" or self.phase in ("done", "failed"):
             return []
         refusal = self._refusal(hello)
-        self.hellos[hello.executor] = hello
+        one.hello, one.pid, one.state = hello, hello.pid, "warm"
+        if self._reference is None:
+            self._reference = hello
         if refusal is not None:
-            return self._fail(refusal)
-        if len(self.hellos) < self.placement.num_executors:
+            if self.phase == "gathering" and one.needed:
+                return self._fail(refusal)
+            return [Kill(one.executor, str(refusal)), *self._give_up_target(str(refusal)), *self._reconcile()]
+        if self.phase == "gathering":
+            return self._begin_if_gathered()
+        if one.needed:
+            one.state = "approaching"
+            return [Tell(one.executor, m.Approach())]
+        return [] if self.settings.spawn else self._reconcile()
+
+    def _begin_if_gathered(self) -> list[Instruction]:
+        """The first generation, when all that the target needs are set up."""
+        wanted = self.roster.choose(self.target, ())
+        if wanted.missing or any(self.roster[e].state != "warm" for e in wanted.coming):
             return []
-        self.phase = "training"
+        self.phase, self.attempt = "training", None
+        members = wanted.coming
+        for executor in members:
+            self.roster[executor].state = "member"
+            self.roster[executor].needed = True
+        shares = self.first_shares if len(self.first_shares) == len(members) else self._split(members)
         self.generation += 1
-        return [BeginGeneration(generation=self.generation, placement=self.placement, members=self.members)]
+        self._enter(members, shares, "resumed" if self.checkpoint else "started")
+        self._from = 0
+        tells: list[Instruction] = [
+            Tell(
+                executor,
+                m.Begin(
+                    generation=self.generation,
+                    shares=shares,
+                    members=members,
+                    index=index,
+                    store=self._meeting_place(),
+                    hold_at=self._hold_at(),
+                    checkpoint=self.checkpoint,
+                ),
+            )
+            for index, executor in enumerate(members)
+        ]
+        return [*tells, *self._announce()]
+
+    # ---- requests ----
+
+    def on_request(self, target: DeviceSet, away: tuple[int, ...] = (), reason: str = "asked") -> list[Instruction]:
+        """Other devices are wanted; the newest request counts. `away` are executors that shall go."""
+        if self.phase in ("done", "failed"):
+            return []
+        self.target, self.refused, self._stillborn, self.reason = target, "", 0, reason
+        for executor in away:
+            if executor in self.roster:
+                self.roster[executor].noticed = True
+        return self._begin_if_gathered() if self.phase == "gathering" else self._reconcile()
+
+    def on_notice(self, executor: int, reason: str) -> list[Instruction]:
+        """An executor was told to go: within a step, even if nobody has come in its place."""
+        one = self.roster.get(executor)
+        if one is None or one.noticed or self.phase != "training":
+            return []
+        one.noticed, self.reason = True, reason
+        notice = Emit("notice", {"executor": executor, "reason": reason})
+        if one.state != "member":
+            one.state = "leaving"
+            return [notice, Tell(executor, m.Leave(reason=reason)), *self._reconcile()]
+        return [notice, *self._reconcile()]
+
+    # ---- an attempt ----
+
+    def _reconcile(self) -> list[Instruction]:
+        """Take the next step from the executors there are towards those that are wanted."""
+        if self.phase != "training" or not self.sealed or (self.attempt is not None and self.attempt.switch_sent):
+            return []
+        goal, at_step = self._goal()
+        wanted = self.roster.choose(goal, self.members)
+        instructions: list[Instruction] = []
+        for executor in wanted.coming:
+            one = self.roster[executor]
+            one.needed = True
+            if one.state == "warm":
+                one.state = "approaching"
+                instructions.append(Tell(executor, m.Approach()))
+        instructions += self._start_missing(wanted.missing)
+        instructions += self._release({*wanted.staying, *wanted.coming})
+        instructions += self._refill_spares()
+        self._awaited = {e for e in wanted.coming if self.roster[e].state != "held"}
+        ready = not wanted.missing and not self._awaited
+        coming = wanted.coming if ready else ()
+        leaving = tuple(e for e in self.members if e not in wanted.staying)
+        if not ready:
+            # A notice does not wait for a replacement, unless nobody else is there.
+            leaving = tuple(e for e in leaving if self.roster[e].noticed) if wanted.staying else ()
+            at_step = None
+        members = (*(e for e in self.members if e not in leaving), *coming)
+        if not coming and not leaving and at_step is None:
+            if self.attempt is not None and self.attempt.members != self.members:
+                self.attempt = None  # for a target that is not wanted any more
+            return instructions
+        return instructions + self._attempt(members, coming, leaving, at_step, self.reason or "asked")
+
+    def _attempt(
+        self,
+        members: tuple[int, ...],
+        coming: tuple[int, ...],
+        leaving: tuple[int, ...],
+        at_step: int | None,
+        reason: str,
+        shares: tuple[int, ...] = (),
+    ) -> list[Instruction]:
+        old = self.attempt
+        if old is not None and (old.members, old.leaving, old.at_step) == (members, leaving, at_step) and not shares:
+            return []
+        shares = shares or self._split(members)
+        self.generation += 1
+        self.attempt = Attempt(
+            self.generation, members, shares, frozenset(coming), leaving, reason, set(members), at_step
+        )
+        staying = [i for i, executor in enumerate(members) if executor not in self.attempt.coming]
+        fresh = [i for i, executor in enumerate(members) if executor in self.attempt.coming]
+        senders = {i: staying[n % len(staying)] if staying else -1 for n, i in enumerate(fresh)}
+        order = [*enumerate(members), *((-1, executor) for executor in leaving)]
+        return [
+            Tell(
+                executor,
+                m.Prepare(
+                    generation=self.generation,
+                    shares=shares,
+                    members=members,
+                    index=index,
+                    store=self._meeting_place(),
+                    hold_at=self._hold_at(beyond=at_step),
+                    senders=senders,
+                ),
+            )
+            for index, executor in order
+        ]
+
+    def on_held(self, executor: int) -> list[Instruction]:
+        one = self.roster.get(executor)
+        if one is None or one.state != "approaching":
+            return []
+        one.state = "held"
+        self._awaited.discard(executor)
+        return [] if self._awaited else self._reconcile()
+
+    def on_prepared(self, executor: int, generation: int) -> list[Instruction]:
+        attempt = self.attempt
+        if attempt is None or attempt.generation != generation or attempt.switch_sent:
+            return []
+        attempt.forming.discard(executor)
+        if attempt.forming:
+            return []
+        attempt.switch_sent = True
+        switch = m.Switch(generation=generation, at_step=attempt.at_step)
+        return [Tell(member, switch) for member in self.members]
+
+    def on_switched(self, executor: int, switched: m.Switched) -> list[Instruction]:
+        if self.attempt is not None and self.attempt.generation == switched.generation:
+            self.attempt.switched[executor] = switched
+        return []
+
+    def on_landed(self, executor: int, generation: int) -> list[Instruction]:
+        one = self.roster.get(executor)
+        if one is not None and self.attempt is not None and self.attempt.generation == generation:
+            one.state = "member"
+        return []
+
+    def on_sealed(self, generation: int, step: int) -> list[Instruction]:
+        """The first seal of a generation, as far as somebody has told."""
+        attempt = self.attempt
+        if attempt is not None and attempt.generation == generation:
+            return self._complete(attempt, step)
+        if generation != self.current or self.sealed:
+            return []
+        self.sealed, self._num_broken, self._broken_at = True, 0, None
+        events: list[Instruction] = []
+        if self._from:
+            events = [self._rescale_event(self._from, step, 0.0, 0.0)]
+        self._from = 0
+        return [*events, *self._reconcile()]
+
+    def _complete(self, attempt: Attempt, step: int) -> list[Instruction]:
+        before, self.attempt = len(self.members), None
+        self._stillborn = 0
+        for executor in attempt.members:
+            if executor in self.roster:
+                self.roster[executor].state = "member"
+        if attempt.at_step is not None:
+            while self.plan and self.plan[0].step <= attempt.at_step:
+                self.target = self.plan.pop(0).devices
+        self.generation = max(self.generation, attempt.generation)
+        self._enter(attempt.members, attempt.shares, attempt.reason, generation=attempt.generation)
+        self.sealed, self._num_broken = True, 0
+        pause, wait = _pause(attempt)
+        instructions: list[Instruction] = [
+            *self._announce(joined=attempt.coming),
+            self._rescale_event(before, step, pause, wait),
+        ]
+        for executor in attempt.leaving:
+            instructions += self._let_go(executor, attempt.reason)
+        gone = [executor for executor in attempt.members if executor not in self.roster]
+        return [*instructions, *(self._recover(f"executor {gone[0]} is gone") if gone else self._reconcile())]
+
+    # ---- failures ----
+
+    def on_broken(self, executor: int, generation: int, reason: str, now: float) -> list[Instruction]:
+        """An executor cannot exchange. Usually somebody's end is about to be noticed; if not, form the group again."""
+        attempt = self.attempt
+        if attempt is not None and generation == attempt.generation and not attempt.switch_sent:
+            self.attempt = None  # it could not be formed
+            return self._count_broken(reason) or self._reconcile()
+        if generation >= self.current and self.phase == "training" and self._broken_at is None:
+            self._broken_at, self._broken_reason = now, reason
+        return self._finish_if_done()
+
+    def on_suspect(self, executor: int, reason: str) -> list[Instruction]:
+        """An executor that computes wrong bits goes at once, and is not asked for its state."""
+        if executor not in self.roster or self.phase != "training":
+            return []
+        return [Emit("suspect", {"executor": executor, "reason": reason}), Kill(executor, reason)]
+
+    def on_lost(self, executor: int, reason: str, output: str = "") -> list[Instruction]:
+        """An executor is gone, and dead. `output` is the end of what it printed."""
+        one = self.roster.remove(executor)
+        if one is None or self.phase in ("done", "failed"):
+            return []
+        self._reported.pop(executor, None)
+        attempt = self.attempt
+        if one.state == "leaving" and (attempt is None or executor not in attempt.members):
+            return [Emit("executor_left", {"executor": executor, "pid": one.pid, "reason": reason})]
+        lost = Emit("executor_lost", {"executor": executor, "pid": one.pid, "reason": reason})
+        if self.phase == "gathering":
+            return [lost, *self._lost_before_start(one, reason, output)]
+        if executor in self._finished:
+            self._finished.pop(executor)
+            return [lost, *self._finish_if_done()]
+        holds = one.state == "member" and (
+            executor in self.members or (attempt is not None and attempt.switch_sent and executor in attempt.members)
+        )
+        if holds or (attempt is not None and attempt.switch_sent and executor in attempt.members):
+            why = f"executor {executor} lost: {reason}"
+            gave_up = [] if holds else self._count_stillborn(reason, output)
+            return [lost, *gave_up, *(self._finish_if_done() or self._recover(why))]
+        return [lost, *self._lost_newcomer(one, reason, output)]
+
+    def _lost_newcomer(self, one: Executor, reason: str, output: str) -> list[Instruction]:
+        if self.attempt is not None and one.executor in self.attempt.members:
+            self.attempt = None
+        return [*self._count_stillborn(reason, output), *self._reconcile()]
+
+    def _count_stillborn(self, reason: str, output: str) -> list[Instruction]:
+        """Newcomers that end one after the other would end for ever."""
+        self._stillborn += 1
+        if self._stillborn < _MAX_STILLBORN:
+            return []
+        last = output.strip().splitlines()[-1:] or [reason]
+        return self._give_up_target(f"{self._stillborn} newcomers ended before they could join: {last[0]}")
+
+    def _recover(self, reason: str) -> list[Instruction]:
+        """The next generation is made of all who hold the job's state."""
+        attempt, self.attempt = self.attempt, None
+        candidates = [*(attempt.members if attempt is not None and attempt.switch_sent else ()), *self.members]
+        holders = [e for e in dict.fromkeys(candidates) if e in self.roster and self.roster[e].state == "member"]
+        if not holders:
+            return self._restart(reason)
+        kept, dropped = tuple(sorted(holders[: self.spec.workers])), holders[self.spec.workers :]
+        self._from = self._from or len(self.members)
+        self.generation += 1
+        self._enter(kept, self._split(kept), reason)
+        instructions: list[Instruction] = [
+            Tell(
+                executor,
+                m.Recover(
+                    generation=self.generation,
+                    shares=self.shares,
+                    members=kept,
+                    index=index,
+                    store=self._meeting_place(),
+                    hold_at=self._hold_at(),
+                ),
+            )
+            for index, executor in enumerate(kept)
+        ]
+        for executor in dropped:
+            instructions += self._let_go(executor, "not needed")
+        # A newcomer that was waiting for state from a group that is no more waits on.
+        return [*instructions, *self._announce()]
+
+    def _restart(self, reason: str) -> list[Instruction]:
+        self._restarts += 1
+        if self._restarts > _MAX_RESTARTS:
+            error = ExecutorLostError(executor=-1, pid=0, generation=self.current, reason=f"all are gone; {reason}")
+            return self._fail(error)
+        self.members, self.shares, self.sealed, self._finished = (), (), False, {}
+        for one in self.roster:
+            if one.state in ("approaching", "held", "member", "leaving"):
+                self.roster.remove(one.executor)
+        return [Restart(reason)]
+
+    def _count_broken(self, reason: str) -> list[Instruction]:
+        self._num_broken += 1
+        if self._num_broken <= _MAX_BROKEN:
+            return []
+        error = ExecutorLostError(
+            executor=self.members[0] if self.members else -1,
+            pid=0,
+            generation=self.current,
+            reason=f"the exchange broke {self._num_broken} times although nobody is gone: {reason}",
+        )
+        return self._fail(error)
+
+    def _lost_before_start(self, one: Executor, reason: str, output: str) -> list[Instruction]:
+        """It never came as far as isoscale.run(train): the script itself is at fault, unless it was killed."""
+        if one.hello is None and "Traceback (most recent call last)" in output:
+            error = UserCodeError(traceback_text=output, logical_rank=None, executor=one.executor)
+            return self._fail(error, output)
+        if one.hello is None and reason == "exit code 0":
+            return self._fail(
+                UserError(
+                    field="SCRIPT",
+                    value=self.spec.script,
+                    problem="ended without calling isoscale.run(train)",
+                    remedy="end the script with: if __name__ == '__main__': isoscale.run(train)",
+                )
+            )
+        self._stillborn += 1
+        if self._stillborn >= _MAX_STILLBORN:
+            return self._fail(ExecutorLostError(executor=one.executor, pid=one.pid, generation=0, reason=reason))
+        return self._start_missing((one.kind,)) if one.needed else []
+
+    # ---- time ----
+
+    def on_tick(self, now: float) -> list[Instruction]:
+        """Called every second or so."""
+        if self.phase != "training":
+            return []
+        if self._broken_at is not None and now - self._broken_at >= _BROKEN_GRACE_S:
+            self._broken_at = None
+            reason = f"the exchange broke: {self._broken_reason}"
+            return self._finish_if_done() or self._count_broken(reason) or self._recover(reason)
+        if self.plan and self.sealed and self.attempt is None:
+            return self._reconcile()
+        return []
+
+    def on_step(self, step: int, seconds: float) -> None:
+        """A step is committed; `seconds` is what it took."""
+        self.step = step
+        self.step_s = seconds if self.step_s == 0 else 0.9 * self.step_s + 0.1 * seconds
+        self._restarts = 0 if self.sealed else self._restarts
+
+    def on_beat(self, executor: int, beat: m.Beat) -> list[Instruction]:
+        one = self.roster.get(executor)
+        if one is None:
+            return []
+        one.beat = beat
+        if not beat.steps or beat.turn_s <= 0:
+            return []
+        one.turn_s = beat.turn_s if one.turn_s == 0 else 0.5 * one.turn_s + 0.5 * beat.turn_s
+        if one.state != "member" or not self.sealed:
+            return []
+        self._reported[executor] = beat
+        if len(self._reported) < len(self.members):
+            return []
+        reported, self._reported = self._reported, {}
+        if not self.settings.rebalance or self.attempt is not None:
+            return []
+        turns = {e: b.turn_s for e, b in reported.items()}
+        shares = self._rule.observe(turns, min(b.steps for b in reported.values()), self.members, self.shares)
+        if shares is None or shares == self.shares:
+            return []
+        slowest, ratio = self._rule.slowest
+        event = Emit("straggler", {"executor": slowest, "ratio": round(ratio, 3), "shares": list(shares)})
+        return [event, *self._attempt(self.members, (), (), None, f"executor {slowest} is slow", shares)]
+
+    # ---- the end ----
 
     def on_finished(self, finished: m.Finished) -> list[Instruction]:
-        self.finished[finished.executor] = finished
-        if self.phase != "training" or len(self.finished) < len(self.hellos):
+        if self.phase != "training":
+            return []
+        self._finished[finished.executor] = finished
+        return self._finish_if_done()
+
+    def on_result_saved(self) -> list[Instruction]:
+        self._saved = True
+        return self._finish_if_done()
+
+    def _finish_if_done(self) -> list[Instruction]:
+        """One that came to the end proves that all steps are committed; the others may follow or be gone."""
+        if not self._finished or self.phase != "training":
+            return []
+        alive = [e for e in self.members if e in self.roster]
+        if not self._saved:
+            writer = self.members[0]
+            if writer in self.roster and self._broken_at is None:
+                return []
+            return [Tell(next(iter(self._finished)), m.SaveResult())] if writer not in self._finished else []
+        if len(self._finished) < len(alive) and self._broken_at is None:
             return []
         self.phase = "done"
-        first = self.finished[self.members[0]]
+        first = next(iter(self._finished.values()))
         return [Done(step=first.step, digest=first.digest, stop_reason=first.stop_reason)]
 
     def on_failed(self, failed: m.Failed) -> list[Instruction]:
-        """An executor says why it cannot go on."""
-        if self.phase in ("done", "failed"):
+        """An executor says why it cannot go on: the script's fault, so all would fail, unless it is a newcomer."""
+        one = self.roster.get(failed.executor)
+        if one is None or self.phase in ("done", "failed"):
             return []
+        if self.phase == "training" and one.state in ("approaching", "held"):
+            self.roster.remove(failed.executor)
+            warning = f"newcomer {failed.executor}: {failed.summary}"
+            return [
+                Emit("warning", {"message": warning}),
+                *self._lost_newcomer(one, failed.summary, failed.traceback or failed.summary),
+            ]
         if failed.traceback:
             error: IsoscaleError = UserCodeError(
                 traceback_text=failed.traceback, logical_rank=failed.logical_rank, executor=failed.executor
@@ -103,29 +568,150 @@ class Membership:
             return self._fail(error, failed.traceback)
         return self._fail(ReportedError.of(failed))
 
-    def on_lost(self, executor: int, pid: int, reason: str, output: str = "") -> list[Instruction]:
-        """An executor is gone without a word; `output` is the end of what it printed."""
-        if self.phase in ("done", "failed") or executor in self.finished:
+    # ---- a new coordinator ----
+
+    def on_rejoin(self, rejoin: m.Rejoin) -> None:
+        """An executor that another coordinator had started; `adopted` is called when all have been heard."""
+        hello = rejoin.hello
+        one = self.roster.adopt(hello.executor, hello.kind)
+        one.hello, one.pid, one.needed = hello, hello.pid, rejoin.state != "warm"
+        states: dict[str, Literal["warm", "approaching", "held", "member"]] = {
+            "warm": "warm",
+            "approaching": "approaching",
+            "held": "held",
+        }
+        one.state = states.get(rejoin.state, "member")
+        self._reference = self._reference or hello
+        self.generation = max(self.generation, rejoin.highest, rejoin.generation)
+        self.step = max(self.step, rejoin.step)
+        if rejoin.state in ("member", "leaving", "finished") and rejoin.generation >= self.current:
+            self.current, self.members, self.shares = rejoin.generation, rejoin.members, rejoin.shares
+        if rejoin.waiting:
+            self._broken_reason = "an executor waited for a coordinator"
+            self._broken_at = self._broken_at or 0.0
+
+    def adopted(self) -> list[Instruction]:
+        """All that are alive have said who they are: go on with them."""
+        self.phase, self.reason = "training", "a new coordinator"
+        while self.plan and self.plan[0].step < self.step:
+            self.target = self.plan.pop(0).devices
+        gone = [executor for executor in self.members if executor not in self.roster]
+        if not self.members or (gone and not any(e in self.roster for e in self.members)):
+            return self._restart("no executor was left")
+        self.sealed = True
+        if gone or self._broken_at is not None:
+            self._broken_at = None
+            return self._recover(f"executor {gone[0]} is gone" if gone else self._broken_reason)
+        for one in self.roster:
+            if one.state == "member" and one.executor not in self.members:
+                one.state = "leaving"
+        # Whoever left may be needed until the generation they left for has sealed; a step or two later it has.
+        return [*self._announce(), *self._reconcile()]
+
+    # ---- parts ----
+
+    def _goal(self) -> tuple[DeviceSet, int | None]:
+        """The devices to work towards, and the step at which a plan wants them."""
+        if not self.plan:
+            return self.target, None
+        entry = self.plan[0]
+        steps = entry.step - self.step
+        near = steps <= _LEAD_STEPS or (self.step_s > 0 and steps * self.step_s <= _LEAD_S)
+        return (entry.devices, entry.step) if near else (self.target, None)
+
+    def _hold_at(self, beyond: int | None = None) -> int | None:
+        """The next step at which the plan changes the devices, after the change that is being made."""
+        return next((e.step for e in self.plan if beyond is None or e.step > beyond), None)
+
+    def _split(self, members: tuple[int, ...]) -> tuple[int, ...]:
+        """Even, unless executors are known to differ by more than a straggler may."""
+        times = self.roster.turn_seconds(members)
+        if times is None or not self.settings.rebalance or max(times) <= self.settings.straggler_ratio * min(times):
+            return Placement.even(self.spec.workers, len(members)).shares
+        return best_split(self.spec.workers, times)
+
+    def _enter(
+        self, members: tuple[int, ...], shares: tuple[int, ...], reason: str, *, generation: int | None = None
+    ) -> None:
+        self.members, self.shares, self.reason = members, shares, reason
+        self.current = generation if generation is not None else self.generation
+        self.sealed, self._broken_at = False, None
+        self._reported = {}
+
+    def _meeting_place(self) -> str:
+        return f"{self.store}-{self.generation}"
+
+    def _announce(self, joined: frozenset[int] | None = None) -> list[Instruction]:
+        joins: list[Instruction] = [
+            Emit("executor_joined", {"executor": e, "generation": self.current})
+            for e in self.members
+            if joined is None or e in joined
+        ]
+        fields = {
+            "generation": self.current,
+            "step": self.step,
+            "members": list(self.members),
+            "shares": list(self.shares),
+            "reason": self.reason,
+        }
+        return [*joins, Emit("generation", fields)]
+
+    def _rescale_event(self, before: int, step: int, pause_s: float, wait_s: float) -> Emit:
+        return Emit(
+            "rescale",
+            {
+                "generation": self.current,
+                "from": before,
+                "to": len(self.members),
+                "step": step,
+                "pause_s": round(pause_s, 6),
+                "wait_s": round(wait_s, 6),
+                "reason": self.reason,
+                "members": list(self.members),
+                "shares": list(self.shares),
+            },
+        )
+
+    def _start_missing(self, kinds: tuple[str, ...]) -> list[Instruction]:
+        if not self.settings.spawn:
+            return []  # somebody will start them and let them join
+        return [Start(self.roster.add(kind, needed=True).executor, kind) for kind in kinds]
+
+    def _refill_spares(self) -> list[Instruction]:
+        if not self.settings.spares:
             return []
-        if executor not in self.hellos:
-            # It never came as far as isoscale.run(train): the script itself is at fault.
-            if "Traceback (most recent call last)" in output:
-                return self._fail(UserCodeError(traceback_text=output, logical_rank=None, executor=executor), output)
-            if reason == "exit code 0":
-                return self._fail(
-                    UserError(
-                        field="SCRIPT",
-                        value=self.spec.script,
-                        problem="ended without calling isoscale.run(train)",
-                        remedy="end the script with: if __name__ == '__main__': isoscale.run(train)",
-                    )
-                )
-        return self._fail(ExecutorLostError(executor=executor, pid=pid, generation=self.generation, reason=reason))
+        kind, lacking = self.target.kinds[0], self.settings.spares - len(self.roster.spares())
+        return [Start(self.roster.add(kind, needed=False).executor, kind) for _ in range(lacking)]
+
+    def _release(self, wanted: set[int]) -> list[Instruction]:
+        """Newcomers that nobody wants any more go; warm ones are spares again."""
+        instructions: list[Instruction] = []
+        for one in self.roster:
+            if one.executor in wanted or one.executor in self.members or one.state == "leaving":
+                continue
+            if one.state in ("approaching", "held"):
+                instructions += self._let_go(one.executor, "not wanted any more")
+            one.needed = False
+        return instructions
+
+    def _let_go(self, executor: int, reason: str) -> list[Instruction]:
+        if executor not in self.roster:
+            return []
+        self.roster[executor].state = "leaving"
+        return [Tell(executor, m.Leave(reason=reason))]
+
+    def _give_up_target(self, why: str) -> list[Instruction]:
+        """Stay with what there is. Executors that were lost are not replaced either."""
+        groups = [(self.roster[e].kind, 1) for e in self.members if e in self.roster]
+        self.refused, self._stillborn, self.plan = why, 0, []
+        if groups:
+            self.target = DeviceSet(tuple(groups))
+        return [Emit("warning", {"message": f"scaling is given up: {why}"})]
 
     def _refusal(self, hello: m.Hello) -> IsoscaleError | None:
-        if self.spec.determinism == "off" or not self.hellos:
+        first = self._reference
+        if self.spec.determinism == "off" or first is None:
             return None
-        first = next(iter(self.hellos.values()))
         factors = self.differences(first.factors, hello.factors)
         if factors:
             return DeterminismError(
@@ -150,13 +736,11 @@ class Membership:
         return [Fail(error=error, traceback=traceback)]
 
 
-class ReportedError(IsoscaleError):
-    """An isoscale error that an executor raised, as its one line and its exit code."""
-
-    def __init__(self, summary: str, exit_code: int) -> None:
-        super().__init__(summary)
-        self.reported_exit_code = exit_code
-
-    @classmethod
-    def of(cls, failed: m.Failed) -> ReportedError:
-        return cls(failed.summary, failed.exit_code)
+def _pause(attempt: Attempt) -> tuple[float, float]:
+    """Seconds from the last one leaving its old step to the first one starting a new one, and of them those waited."""
+    if not attempt.switched:
+        return 0.0, 0.0
+    waited = max(one.waited_s for one in attempt.switched.values())
+    left = max(one.left_at for one in attempt.switched.values())
+    started = min(one.started_at for one in attempt.switched.values())
+    return max(0.0, started - left - waited), waited

@@ -20,7 +20,7 @@ from isoscale.errors import UserError
 __all__ = ["JobState", "atomic_save", "plain"]
 
 _PLAIN = frozenset({bool, int, float, str, bytes, type(None)})
-_RESERVED = frozenset({"model", "models", "step", "state"})
+_RESERVED = frozenset({"isoscale", "model", "models", "step", "state"})
 
 
 class JobState:
@@ -55,11 +55,11 @@ class JobState:
             )
         self.kept[name] = thing
 
-    def final(self, step: int) -> dict[str, Any]:
-        """The contents of final.pt."""
-        models = {name: plain(m.module.state_dict(), name) for name, m in self.models.items()}
+    def final(self, step: int, *, copy: bool = True) -> dict[str, Any]:
+        """The contents of final.pt; without `copy` its tensors are the job's own."""
+        models = {name: plain(m.module.state_dict(), name, copy=copy) for name, m in self.models.items()}
         out: dict[str, Any] = {"model": next(iter(models.values()))} if len(models) == 1 else {"models": models}
-        out |= {name: plain(thing.state_dict(), name) for name, thing in self.kept.items()}
+        out |= {name: plain(thing.state_dict(), name, copy=copy) for name, thing in self.kept.items()}
         if self.values:
             out["state"] = plain(self.values, "job.state")
         out["step"] = step
@@ -94,16 +94,16 @@ class JobState:
         return [float(group["lr"]) for optimizer in optimizers for group in optimizer.param_groups if "lr" in group]
 
 
-def plain(state: Any, path: str) -> Any:
+def plain(state: Any, path: str, *, copy: bool = True) -> Any:
     """A copy made of dicts, lists, tensors and plain values only; anything else is refused by name."""
     if isinstance(state, torch.Tensor):
-        return state.detach().clone(memory_format=torch.preserve_format)
+        return state.detach().clone(memory_format=torch.preserve_format) if copy else state.detach()
     if type(state) in _PLAIN:
         return state
     if isinstance(state, dict):
-        return {key: plain(value, f"{path}.{key}") for key, value in state.items()}
+        return {key: plain(value, f"{path}.{key}", copy=copy) for key, value in state.items()}
     if isinstance(state, list | tuple | set | frozenset):
-        items = [plain(value, f"{path}.{i}") for i, value in enumerate(state)]
+        items = [plain(value, f"{path}.{i}", copy=copy) for i, value in enumerate(state)]
         return tuple(items) if isinstance(state, tuple) else items
     if hasattr(state, "item") and getattr(state, "ndim", 1) == 0:
         return state.item()

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from isoscale import env
-from isoscale.backends.local import LocalProcess, start_process
+from isoscale.backends.local import LocalProcess, NewLines, start_process
 from isoscale.kinds import executor_environment, profile_named, profile_of
 from isoscale.runtime.coordinator import RunResult
 from isoscale.types import JobSpec
@@ -100,7 +100,7 @@ async def run_reference_ranks(spec: JobSpec, kind: str, observer: ReferenceObser
             environment = executor_environment(env.child_environment(variables), profile, spec.threads)
             command = [sys.executable, spec.script, *spec.script_args]
             log = directory / "logs" / f"rank-{rank}.log"
-            processes.append(await start_process(command, environment, log, watch.on_output if rank == 0 else None))
+            processes.append(await start_process(command, environment, log))
         return await _until_done(processes, directory, watch)
     finally:
         await asyncio.gather(*(process.end() for process in processes))
@@ -145,15 +145,15 @@ class _Watch:
     def __init__(self, directory: Path, observer: ReferenceObserver) -> None:
         self._records = directory / "rank-0.jsonl"
         self._observer = observer
+        self._output = NewLines(directory / "logs" / "rank-0.log")
         self._read = 0
         self.step = 0
         self.moved_at = asyncio.get_running_loop().time()
 
-    def on_output(self, line: str) -> None:
-        self.moved_at = asyncio.get_running_loop().time()
-        self._observer.on_output(line)
-
     def look(self) -> None:
+        for line in self._output.read():
+            self.moved_at = asyncio.get_running_loop().time()
+            self._observer.on_output(line)
         if not self._records.exists():
             return
         with self._records.open("rb") as file:

@@ -69,6 +69,9 @@ class Controller:
         self._rescale_s = rescale_s
         self._capacity = [node.num_devices for node in cluster.nodes]
         self._free = list(self._capacity)
+        self._capacity_of = cluster.by_kind(self._capacity)
+        self._free_of = dict(self._capacity_of)
+        self._has_priorities = False
         self._waiting: dict[str, JobView] = {}
         self._running: dict[str, JobView] = {}
         self._remaining: dict[str, float] = {}
@@ -102,6 +105,7 @@ class Controller:
                     raise ValueError(f"job {request.name!r} was submitted twice")
                 self._put(JobView(request=request, speed=speed, order=self._submitted, since_s=now))
                 self._submitted += 1
+                self._has_priorities = self._has_priorities or request.priority != 0
                 if remaining_work is not None:
                     self._remaining[request.name] = remaining_work
             case JobEnded(name):
@@ -115,8 +119,10 @@ class Controller:
             case AllocationChanged(name, allocation):
                 self._apply(self.job(name), allocation, self.job(name).batch, now)
             case CapacityChanged(node, count):
-                self._free[node] += count - self._capacity[node]
+                change = count - self._capacity[node]
                 self._capacity[node] = count
+                self._capacity_of[self.cluster.nodes[node].kind] += change
+                self._give_back(((node, change),))
                 return self._shed(node, now) if self._free[node] < 0 else []
         return []
 
@@ -140,8 +146,9 @@ class Controller:
             self._perform(decision, now)
         # A policy that moves step by step goes on in the next round; without rounds it would be asked for ever.
         self._changed = bool(decisions) and self.interval_s > 0
-        if any(free < 0 for free in self._free):
-            raise ValueError(f"the policy gave away more devices than there are: free={self._free}")
+        for decision in decisions:
+            if any(self._free[node] < 0 for node, _ in getattr(decision, "allocation", ())):
+                raise ValueError(f"{decision}: the policy gave away more devices than there are")
         return decisions
 
     def state(self, now: float) -> ClusterState:
@@ -155,6 +162,9 @@ class Controller:
             cluster=self.cluster,
             capacity=tuple(self._capacity),
             free=tuple(self._free),
+            capacity_of=MappingProxyType(self._capacity_of),
+            free_of=MappingProxyType(self._free_of),
+            has_priorities=self._has_priorities,
             waiting=MappingProxyType(self._waiting),
             running=MappingProxyType(self._running),
             remaining=MappingProxyType(self._remaining),
@@ -185,8 +195,7 @@ class Controller:
 
     def _apply(self, view: JobView, allocation: Allocation, batch: int, now: float) -> None:
         self._give_back(view.allocation)
-        for node, count in allocation:
-            self._free[node] -= count
+        self._give_back(tuple((node, -count) for node, count in allocation))
         self._put(
             replace(
                 view,
@@ -211,6 +220,7 @@ class Controller:
     def _give_back(self, allocation: Allocation) -> None:
         for node, count in allocation:
             self._free[node] += count
+            self._free_of[self.cluster.nodes[node].kind] += count
 
     def _shed(self, node: int, now: float) -> list[Decision]:
         """Takes devices of `node` back: low priority first, then the latest to start; shrinks rather than pauses."""

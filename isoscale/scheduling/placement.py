@@ -43,13 +43,11 @@ class Pool:
     (((1, 2),), ((0, 4), (2, 2)), None, ((2, 1),))
     """
 
-    def __init__(self, cluster: Cluster, free: Sequence[int]) -> None:
+    def __init__(self, cluster: Cluster, free: Sequence[int], free_of: Mapping[str, int] | None = None) -> None:
         self.free = list(free)
-        self._nodes_of: dict[str, list[int]] = {}
-        for index, node in enumerate(cluster.nodes):
-            self._nodes_of.setdefault(node.kind, []).append(index)
-        self.free_of = {kind: sum(self.free[i] for i in nodes) for kind, nodes in self._nodes_of.items()}
-        self._kind = [node.kind for node in cluster.nodes]
+        self.free_of = cluster.by_kind(free) if free_of is None else dict(free_of)
+        self._nodes_of = cluster.nodes_of
+        self._nodes = cluster.nodes
 
     @property
     def total(self) -> int:
@@ -91,7 +89,7 @@ class Pool:
         """Puts devices back."""
         for node, count in allocation:
             self.free[node] += count
-            self.free_of[self._kind[node]] += count
+            self.free_of[self._nodes[node].kind] += count
 
     def grab(self, allocation: Allocation) -> bool:
         """Takes exactly these devices; False (and nothing taken) if one of them is not free."""
@@ -107,7 +105,7 @@ class Pool:
         held = dict(allocation)
         left = more
         for node in sorted(held, key=lambda i: -self.free[i]):
-            if self._kind[node] == kind and left and self.free[node]:
+            if self._nodes[node].kind == kind and left and self.free[node]:
                 count = min(left, self.free[node])
                 self._grab(((node, count),))
                 held[node] += count
@@ -121,7 +119,7 @@ class Pool:
         """The allocation with `fewer` devices of `kind` given back, from the nodes where it holds least."""
         held = dict(allocation)
         left = fewer
-        for node in sorted((i for i in held if self._kind[i] == kind), key=lambda i: (held[i], -i)):
+        for node in sorted((i for i in held if self._nodes[i].kind == kind), key=lambda i: (held[i], -i)):
             count = min(left, held[node])
             held[node] -= count
             left -= count
@@ -133,7 +131,7 @@ class Pool:
     def _grab(self, allocation: Allocation) -> Allocation:
         for node, count in allocation:
             self.free[node] -= count
-            self.free_of[self._kind[node]] -= count
+            self.free_of[self._nodes[node].kind] -= count
         return allocation
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal, Protocol
 
 import numpy as np
@@ -72,24 +73,37 @@ class Node:
     num_devices: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """The nodes, whose order gives them their indices."""
+    """The nodes, whose order gives them their indices. What follows from them is worked out once."""
 
     nodes: tuple[Node, ...]
 
-    @property
+    @cached_property
     def num_devices(self) -> int:
         return sum(node.num_devices for node in self.nodes)
 
-    @property
+    @cached_property
     def kinds(self) -> tuple[str, ...]:
         """Each kind once, in order of first appearance."""
         return tuple(dict.fromkeys(node.kind for node in self.nodes))
 
+    @cached_property
+    def nodes_of(self) -> Mapping[str, tuple[int, ...]]:
+        """Indices of the nodes of each kind."""
+        return {kind: tuple(i for i, node in enumerate(self.nodes) if node.kind == kind) for kind in self.kinds}
+
+    @cached_property
+    def _node_sizes(self) -> Mapping[str, int]:
+        return {kind: max(self.nodes[i].num_devices for i in nodes) for kind, nodes in self.nodes_of.items()}
+
     def node_size(self, kind: str) -> int:
         """Devices of the largest node of this kind; 0 if there is none."""
-        return max((node.num_devices for node in self.nodes if node.kind == kind), default=0)
+        return self._node_sizes.get(kind, 0)
+
+    def by_kind(self, counts: Sequence[int]) -> dict[str, int]:
+        """Sums of something counted per node, by kind."""
+        return {kind: sum(counts[i] for i in nodes) for kind, nodes in self.nodes_of.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,11 +182,16 @@ class ClusterState:
     capacity: Sequence[int]
     #: of those, devices that no job holds
     free: Sequence[int]
+    #: the two summed over the nodes of each kind
+    capacity_of: Mapping[str, int]
+    free_of: Mapping[str, int]
     #: in order of submission; the two are disjoint
     waiting: Mapping[str, JobView]
     running: Mapping[str, JobView]
     #: work still to do by job name, as declared by the owner and last reported; absent if nothing was declared
     remaining: Mapping[str, float]
+    #: whether any job ever had a priority other than 0: most policies need not sort if not
+    has_priorities: bool = False
     #: devices a tenant may hold while others wait; a tenant without an entry has no limit
     quotas: Mapping[str, int] = field(default_factory=dict)
     objective: Objective = "jct"

@@ -115,6 +115,7 @@ class Meeting:
 
 class SimulatedExchange:
     native = False
+    broken = False
 
     def __init__(self, meeting: Meeting, index: int, *, overlaps: bool) -> None:
         self.placement = meeting.placement
@@ -167,6 +168,12 @@ class SimulatedExchange:
         every = self._meeting.everybody(self.index, [t.clone() for t in tensors])
         for tensor, value in zip(tensors, every[source], strict=True):
             tensor.copy_(value)
+
+    def gather_bytes(self, data: bytes) -> list[bytes]:
+        return self._meeting.everybody(self.index, data)
+
+    def retire(self, memory: object) -> None:
+        pass
 
     def gather_text(self, text: str) -> list[str]:
         return self._meeting.everybody(self.index, text)

@@ -42,8 +42,7 @@ def kind_of(state: ClusterState, job: JobView) -> str:
 
 
 def capacity_of(state: ClusterState, kind: str) -> int:
-    nodes = state.cluster.nodes
-    return sum(count for node, count in zip(nodes, state.capacity, strict=True) if node.kind == kind)
+    return state.capacity_of.get(kind, 0)
 
 
 def by_kind(state: ClusterState) -> dict[str, list[JobView]]:
@@ -87,7 +86,7 @@ def place_counts(
     `batch(job, count)` is the batch for a number of devices (None: not ours to choose). Placed first are the largest
     jobs, so that they find whole nodes, unless `first` says otherwise; `most_free_first` is `Pool.take`'s.
     """
-    pool = Pool(state.cluster, state.capacity)
+    pool = Pool(state.cluster, state.capacity, state.capacity_of)
     targets: dict[str, Target] = {}
     moving: list[JobView] = []
     for job in jobs:

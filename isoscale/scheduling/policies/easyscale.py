@@ -39,7 +39,7 @@ class EasyScale:
         self._before: dict[str, Allocation] = {}
 
     def decide(self, state: ClusterState) -> list[Decision]:
-        pool = Pool(state.cluster, state.free)
+        pool = Pool(state.cluster, state.free, state.free_of)
         self._before = {name: held for name, held in self._before.items() if name in state.running}
         decisions = self._fall_back(state, pool)
         busy = {decision.job for decision in decisions}
@@ -119,10 +119,7 @@ class EasyScale:
         if not self._blind:
             return pool.free_of
         held = held_kinds(state, job)
-        whole = dict.fromkeys(state.cluster.kinds, 0)
-        for node, count in zip(state.cluster.nodes, state.capacity, strict=True):
-            whole[node.kind] += count
-        return {kind: count - held.get(kind, 0) for kind, count in whole.items()}
+        return {kind: count - held.get(kind, 0) for kind, count in state.capacity_of.items()}
 
 
 @register("easyscale-homo", summary="EasyScale with every job on its preferred kind")

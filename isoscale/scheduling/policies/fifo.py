@@ -6,6 +6,7 @@ line per kind only those behind it that want the same kind; with backfill nobody
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 from isoscale.scheduling.placement import Pool, Target, begin, held_by_tenant
@@ -34,7 +35,9 @@ class Fifo:
 
     def decide(self, state: ClusterState) -> list[Decision]:
         decisions: list[Decision] = []
-        pool = Pool(state.cluster, state.free)
+        if not state.waiting:
+            return decisions
+        pool = Pool(state.cluster, state.free, state.free_of)
         held = held_by_tenant(state.running.values()) if state.quotas else {}
         blocked: set[str] = set()
         #: smallest number of devices that could not be had, by kind
@@ -74,12 +77,11 @@ def _fifo_backfill(locality_s: float = 0.0) -> Fifo:
     return Fifo("none", locality_s)
 
 
-def in_order(state: ClusterState) -> list[JobView]:
+def in_order(state: ClusterState) -> Iterable[JobView]:
     """Waiting jobs, higher priority first, then by submission."""
-    jobs = list(state.waiting.values())
-    if any(job.request.priority for job in jobs):
-        jobs.sort(key=lambda job: -job.request.priority)
-    return jobs
+    if not state.has_priorities:
+        return state.waiting.values()
+    return sorted(state.waiting.values(), key=lambda job: -job.request.priority)
 
 
 def preferred_kind(job: JobView, pool: Pool) -> str:

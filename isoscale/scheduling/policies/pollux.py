@@ -13,12 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isoscale.scheduling.autoscaler import allocate
-from isoscale.scheduling.placement import decisions_for
-from isoscale.scheduling.policies.counting import by_kind, capacity_of, place_counts, rate_table
+from isoscale.scheduling.packing import pack
+from isoscale.scheduling.placement import Target, decisions_for
+from isoscale.scheduling.policies.counting import by_kind, capacity_of, rate_table
 from isoscale.scheduling.policy import register
 from isoscale.scheduling.state import ClusterState, Decision, JobView
 
 __all__ = ["Pollux", "explored"]
+
+#: seconds over which a better placement has to pay for the restart that it takes
+HORIZON_S = 600.0
 
 
 @register("pollux", summary="Pollux's goodput objective, solved exactly")
@@ -34,17 +38,28 @@ class Pollux:
         self._largest: dict[str, int] = {}
 
     def decide(self, state: ClusterState) -> list[Decision]:
-        counts: dict[str, int] = {}
+        sizes: dict[str, tuple[str, int]] = {}
+        worth: dict[str, float] = {}
         ordered: list[JobView] = []
         self._largest = explored(self._largest, state)
         for kind, jobs in by_kind(state).items():
             capacity = capacity_of(state, kind)
             tables = [self._values(state, job, kind, capacity, len(jobs)) for job in jobs]
-            sizes = allocate(tables, capacity)
-            assert sizes is not None, "every job may be left out"
-            counts |= {job.name: size for job, size in zip(jobs, sizes, strict=True) if size}
+            chosen = allocate(tables, capacity)
+            assert chosen is not None, "every job may be left out"
+            sizes |= {job.name: (kind, size) for job, size in zip(jobs, chosen, strict=True) if size}
+            worth |= {job.name: 1.0 / max(1e-12, rate_table(state, job, kind).max(initial=0.0)) for job in jobs}
             ordered += jobs
-        return decisions_for(state, place_counts(state, ordered, counts))
+        placed = pack(
+            state.cluster,
+            state.capacity,
+            ordered,
+            sizes,
+            worth,
+            rescale_s=self._restart_s,
+            horizon_s=HORIZON_S,
+        )
+        return decisions_for(state, {name: Target(where) for name, where in placed.items()})
 
     def _values(
         self, state: ClusterState, job: JobView, kind: str, capacity: int, num_jobs: int

@@ -11,12 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isoscale.errors import UserError
-from isoscale.scheduling.fit import StepPoint, fit_goodput
 from isoscale.scheduling.state import JobRequest, Shape, SpeedModel, packed_shape
-from isoscale.scheduling.throughput import GoodputSpeed
 from isoscale.sim.job import Pace, PhasedPace, SimJob
 from isoscale.sim.traces.record import TraceJob
-from isoscale.sim.worlds.pollux_settings import Settings, counts_of
+from isoscale.sim.worlds.pollux_agent import PolluxAgent, prior
+from isoscale.sim.worlds.pollux_settings import Settings, Spread, counts_of
 from isoscale.sim.worlds.pollux_tables import PolluxTables
 
 __all__ = ["PolluxSpeed", "PolluxTruth", "pollux_job", "pollux_tables"]
@@ -76,85 +75,58 @@ class PolluxSpeed:
 
 
 class PolluxTruth:
-    """One job's progress by epochs; with batch 0 the job tunes its batch to its devices and the epoch.
+    """One job's progress by epochs. With batch 0 it is the job that chooses, anew in each epoch.
 
-    With `profiled` the controller knows the tables; otherwise only what the job has measured where it ran, fitted, and
-    the gradient noise of the present epoch: what the Pollux agent knows.
+    With `profiled` the controller knows the tables, and the job chooses well. Otherwise both know only what the job has
+    measured where it ran: what the Pollux agent knows.
     """
 
     def __init__(self, settings: Settings, *, profiled: bool, steps_of_batch: int = 0) -> None:
         self.total_work = float(settings.tables.progress[-1])
         self._settings = settings
-        self._profiled = profiled
+        self._agent = None if profiled else PolluxAgent(settings)
+        #: the batch in each epoch on the present devices; empty: the same in all
+        self._chosen: list[int] = []
         iterations = settings.tables.iterations(steps_of_batch) if steps_of_batch else np.zeros(0)
         #: steps at the owner's batch by the end of each epoch; empty: work is declared as progress
         self._iterations: list[float] = iterations.tolist()
         self._ends: list[float] = settings.tables.progress.tolist()
-        self._seen: dict[tuple[int, int, int], StepPoint] = {}
-        self._fits: dict[tuple[int, int], SpeedModel] = {}
 
     def pace(self, shape: Shape, batch: int) -> Pace:
         counts = counts_of(shape)
-        rates = self._settings.rates(counts, batch)
-        if not rates[0] > 0:
+        if not self._settings.rates(counts, batch)[0] > 0:
             raise UserError(
                 field="batch",
                 value=batch,
                 problem=f"{self._settings.tables.name} cannot run with it on {shape}",
                 remedy="give fewer devices",
             )
-        if not self._profiled:
-            self._observe(shape, batch)
-        return _pace(self._settings, counts, batch)
+        if self._agent is None:
+            return _pace(self._settings, counts, batch)
+        spreads = self._agent.choose(shape) if not batch else [self._settings.spread(counts, batch, 0)]
+        for spread in spreads[:1]:
+            self._agent.observe(shape, spread)
+        self._chosen = [spread.batch for spread in spreads]
+        return _pace(self._settings, counts, batch) if batch else _chosen_pace(self._settings, spreads)
 
     def step_s(self, shape: Shape, batch: int) -> float:
         return self._settings.spread(counts_of(shape), batch, 0).step_s
 
     def learned(self, done: float) -> SpeedModel | None:
         epoch = self._epoch(done)
-        if self._profiled:
+        if self._agent is None:
             return _speed(self._settings, epoch)
-        key = (len(self._seen), epoch)
-        found = self._fits.get(key)
-        if found is None:
-            found = self._fits[key] = fit_goodput(list(self._seen.values()), prior(self._settings.tables, epoch))
-        return found
+        if not self._chosen:
+            return None
+        return self._agent.model(epoch, self._chosen[min(epoch, len(self._chosen) - 1)])
 
     def remaining(self, done: float) -> float:
         if not self._iterations:
             return max(0.0, self.total_work - done)
         return max(1.0, self._iterations[-1] - self._iterations[self._epoch(done)])
 
-    def _observe(self, shape: Shape, batch: int) -> None:
-        """What the job would measure on these devices, in any epoch."""
-        counts, tables = counts_of(shape), self._settings.tables
-        for spread in {self._settings.spread(counts, batch, epoch) for epoch in range(tables.epochs)}:
-            key = (len(counts), sum(counts), spread.atomic)
-            step_s, sync_s = tables.step_times(counts, spread.atomic)
-            self._seen[key] = StepPoint(
-                num_nodes=key[0],
-                num_devices=key[1],
-                local_batch=spread.atomic,
-                compute_s=step_s - sync_s,
-                exchange_s=sync_s,
-            )
-
     def _epoch(self, done: float) -> int:
         return min(max(bisect_right(self._ends, done) - 1, 0), len(self._ends) - 2)
-
-
-def prior(tables: PolluxTables, epoch: int = 0) -> GoodputSpeed:
-    """What is assumed before anything was measured: time in proportion to samples, no communication."""
-    sqr, var = tables.gradient(tables.min_batch)
-    return GoodputSpeed(
-        fixed_s=0.0,
-        per_sample_s=1.0 / tables.min_batch,
-        noise_scale=float(var[epoch] / sqr[epoch]) * tables.min_batch if sqr[epoch] > 0 else math.inf,
-        initial_batch=tables.min_batch,
-        max_batch=tables.max_batch,
-        min_local_batch=tables.min_local_batch,
-        max_local_batch=tables.max_local_batch,
-    )
 
 
 def pollux_job(job: TraceJob, directory: Path, *, adaptive: bool = True, profiled: bool = False) -> SimJob:
@@ -205,3 +177,10 @@ def _pace(settings: Settings, counts: tuple[int, ...], batch: int) -> PhasedPace
     busy = [settings.spread(counts, batch, epoch).busy for epoch in range(settings.tables.epochs)]
     rates = settings.rates(counts, batch).tolist()
     return PhasedPace(settings.tables.progress[:-1].tolist(), rates, float(np.mean(busy)))
+
+
+def _chosen_pace(settings: Settings, spreads: list[Spread]) -> PhasedPace:
+    """The truth of a job's own choice of batch in each epoch."""
+    rates = [float(settings.gains(one.batch)[epoch]) / one.step_s for epoch, one in enumerate(spreads)]
+    busy = sum(one.busy for one in spreads) / len(spreads)
+    return PhasedPace(settings.tables.progress[:-1].tolist(), rates, busy)

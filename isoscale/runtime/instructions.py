@@ -1,0 +1,82 @@
+"""What the state machine of a job tells its shell to do, in order. Values only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from isoscale.errors import IsoscaleError
+from isoscale.protocol import messages as m
+
+__all__ = ["Done", "Emit", "Fail", "Instruction", "Kill", "ReportedError", "Restart", "Start", "Tell"]
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Start a process for this executor."""
+
+    executor: int
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Send a message, unless the executor is gone."""
+
+    executor: int
+    message: m.FromCoordinator
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """SIGKILL, before anything else goes on: a woken zombie must find nobody to talk to."""
+
+    executor: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Emit:
+    """Write an event."""
+
+    event: str
+    fields: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """Nobody holds the job's state any more: find the newest checkpoint and call `Membership.begin`."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """The result is on disk."""
+
+    step: int
+    digest: str
+    stop_reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fail:
+    """End the job: kill what still runs and report the error."""
+
+    error: IsoscaleError
+    traceback: str = ""
+
+
+Instruction = Start | Tell | Kill | Emit | Restart | Done | Fail
+
+
+class ReportedError(IsoscaleError):
+    """An isoscale error that an executor raised, as its one line and its exit code."""
+
+    def __init__(self, summary: str, exit_code: int) -> None:
+        super().__init__(summary)
+        self.reported_exit_code = exit_code
+
+    @classmethod
+    def of(cls, failed: m.Failed) -> ReportedError:
+        return cls(failed.summary, failed.exit_code)

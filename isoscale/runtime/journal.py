@@ -1,0 +1,184 @@
+"""What a run leaves behind: its event log, its summary, and the facts of its result.
+
+Told what executors report; writes each fact once, also when it is reported again after a coordinator was
+replaced. A disk that is full costs a warning: events wait in memory until they can be written.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from isoscale.clock import Clock
+from isoscale.protocol import messages as m
+from isoscale.protocol.events import EventLog, read_events
+from isoscale.protocol.files import write_json_atomic
+from isoscale.types import JobSpec
+
+__all__ = ["Journal", "Observer", "RunResult"]
+
+_MAX_WAITING = 100_000
+_SPEED_EVERY = 5
+
+
+class Observer(Protocol):
+    """Somebody who watches a run, such as a progress display. Must not block."""
+
+    def on_output(self, line: str) -> None:
+        """A line that the script printed on the first executor."""
+
+    def on_begin(self, num_executors: int) -> None:
+        """A generation began."""
+
+    def on_step(self, step: m.StepDone, num_executors: int) -> None: ...
+
+    def on_log(self, logged: m.Logged) -> None: ...
+
+    def on_event(self, event: str, fields: dict[str, Any]) -> None:
+        """Any other event: executors that come and go, rescales, checkpoints, warnings."""
+
+
+@dataclass(slots=True)
+class RunResult:
+    exit_code: int = 1
+    digest: str = ""
+    step: int = 0
+    stop_reason: str = ""
+    error: str = ""
+    traceback: str = ""
+    seconds: float = 0.0
+    loss: float | None = None
+    logged: dict[str, Any] = field(default_factory=dict)
+    #: every logical worker's values per step, when the job records
+    records: list[dict[str, dict[int, str]]] = field(default_factory=list)
+    num_rescales: int = 0
+    num_lost: int = 0
+
+
+class Journal:
+    def __init__(self, spec: JobSpec, observer: Observer, clock: Clock) -> None:
+        self.result = RunResult()
+        self._spec = spec
+        self._observer = observer
+        self._clock = clock
+        path = Path(spec.out) / "events.jsonl"
+        self._seen_logs: set[tuple[int, int, str]] = set()
+        if path.exists():
+            self._read_back(path)
+        self._log = EventLog(path, clock)
+        self._waiting: deque[tuple[str, float, dict[str, Any]]] = deque(maxlen=_MAX_WAITING)
+        self._beats: dict[int, int] = {}
+
+    def _read_back(self, path: Path) -> None:
+        """What an earlier coordinator has written."""
+        for event in read_events(path):
+            if event["event"] == "step":
+                self.result.step, self.result.loss = event["step"], _number(event["loss"])
+            elif event["event"] == "log":
+                values = {k: v for k, v in event.items() if k not in ("t", "event", "step", "epoch")}
+                self._seen_logs.add((event["step"], event["epoch"], repr(sorted(values))))
+                self.result.logged |= values
+
+    def rewind(self, step: int) -> None:
+        """Training goes on from a checkpoint: steps after it come again."""
+        self.result.step = step
+
+    def write(self, event: str, **fields: Any) -> None:
+        if event in ("executor_lost", "rescale"):
+            self.result.num_lost += event == "executor_lost"
+            self.result.num_rescales += event == "rescale"
+        self._write(event, fields)
+        self._observer.on_event(event, fields)
+
+    def _write(self, event: str, fields: dict[str, Any]) -> None:
+        self._waiting.append((event, self._clock.now(), fields))
+        try:
+            while self._waiting:
+                name, t, values = self._waiting[0]
+                self._log.write(name, t=t, **values)
+                self._waiting.popleft()
+        except OSError as error:
+            if len(self._waiting) == 1:
+                self._observer.on_event("warning", {"message": f"events cannot be written: {error.strerror}"})
+
+    # ---- what executors report ----
+
+    def on_step(self, message: m.StepDone) -> None:
+        if message.step <= self.result.step:
+            return  # done again after a failure, or reported again
+        self.result.step, self.result.loss = message.step, message.loss
+        self._write(
+            "step",
+            {
+                "step": message.step,
+                "epoch": message.epoch,
+                "loss": message.loss,
+                "seconds": round(message.seconds, 6),
+                "executors": message.executors,
+                "generation": message.generation,
+            },
+        )
+        self._observer.on_step(message, message.executors)
+
+    def on_logged(self, message: m.Logged) -> None:
+        key = (message.step, message.epoch, repr(sorted(message.values)))
+        if key in self._seen_logs:
+            return
+        self._seen_logs.add(key)
+        self.result.logged |= message.values
+        self._write("log", {"step": message.step, "epoch": message.epoch, **message.values})
+        self._observer.on_log(message)
+
+    def on_recorded(self, message: m.Recorded) -> None:
+        if message.step > len(self.result.records):
+            self.result.records.append(message.values)
+
+    def on_beat(self, executor: int, generation: int, beat: m.Beat) -> None:
+        """Speeds go into the log now and then."""
+        if not beat.steps:
+            return
+        self._beats[executor] = self._beats.get(executor, -1) + 1
+        if self._beats[executor] % _SPEED_EVERY == 0:
+            self._write(
+                "executor_speed",
+                {
+                    "executor": executor,
+                    "generation": generation,
+                    "turn_s": round(beat.turn_s, 6),
+                    "exchange_s": round(beat.exchange_s, 6),
+                    "step_s": round(beat.step_s, 6),
+                    "steps": beat.steps,
+                    "idle": round(min(1.0, beat.exchange_s / beat.step_s), 4) if beat.step_s else 0.0,
+                },
+            )
+
+    # ---- the end ----
+
+    def close(self, executors: list[m.Hello]) -> None:
+        result = self.result
+        summary = {
+            "format": 1,
+            "exit_code": result.exit_code,
+            "step": result.step,
+            "digest": result.digest,
+            "loss": result.loss if result.loss is None or result.loss == result.loss else str(result.loss),
+            "seconds": round(result.seconds, 3),
+            "stop_reason": result.stop_reason,
+            "error": result.error,
+            "logged": {k: v if v == v else str(v) for k, v in result.logged.items()},
+            "executors": [{"executor": h.executor, "kind": h.kind, "fingerprint": h.fingerprint} for h in executors],
+            "rescales": result.num_rescales,
+            "lost": result.num_lost,
+            "job": asdict(self._spec),
+        }
+        try:
+            write_json_atomic(Path(self._spec.out) / "summary.json", summary)
+        except (OSError, ValueError) as error:
+            self._observer.on_event("warning", {"message": f"summary.json cannot be written: {error}"})
+        self._log.close()
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None else float(value)

@@ -1,0 +1,182 @@
+"""An executor's connection to its coordinator, which outlives coordinators.
+
+Messages are queued and sent by a thread; nobody waits for one. When the connection is lost the executor goes
+on, and a thread looks for a coordinator: at the address it knows, or at the one that a newer coordinator has
+written into the run's directory. What was not acknowledged is sent again. Knows nothing of what messages mean.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import ssl
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+from websockets.exceptions import WebSocketException
+from websockets.sync.client import ClientConnection
+from websockets.sync.client import connect as connect_websocket
+
+from isoscale.protocol import messages as m
+
+__all__ = ["ADDRESS_FILE", "Link", "open_socket"]
+
+#: where a coordinator writes its address, in the run's control directory
+ADDRESS_FILE = "coordinator.json"
+
+_RETRY_S = 0.2
+_FAREWELL_S = 5.0
+#: of a job that trains on without a coordinator for hours
+_MAX_WAITING = 100_000
+
+
+def open_socket(url: str, token: str, ca_file: Path | None) -> ClientConnection:
+    """A connection that has shown the run's token. Raises OSError or WebSocketException."""
+    trust = ssl.create_default_context(cafile=ca_file) if url.startswith("wss://") else None
+    return connect_websocket(
+        url,
+        additional_headers={"Authorization": f"Bearer {token}"},
+        max_size=m.MAX_MESSAGE_BYTES,
+        compression=None,
+        proxy=None,
+        ssl=trust,
+        open_timeout=5,
+        close_timeout=1,
+    )
+
+
+class Link:
+    def __init__(
+        self,
+        socket: ClientConnection,
+        *,
+        path: str,
+        token: str,
+        ca_file: Path | None,
+        control: Path,
+        on_message: Callable[[m.FromCoordinator], None],
+        introduce: Callable[[], m.FromExecutor],
+    ) -> None:
+        """`path` is this executor's place at any coordinator; `introduce` says to a new one who this is."""
+        self._path, self._token, self._ca_file, self._control = path, token, ca_file, control
+        self._on_message, self._introduce = on_message, introduce
+        self._lock = threading.Condition()
+        #: not acknowledged yet; the first `_sent` of them have been sent on the present connection
+        self._waiting: deque[bytes] = deque()
+        self._sent = 0
+        self._heard = 0
+        self._socket: ClientConnection | None = socket
+        self._url = ""
+        self._term = 0
+        self._lost_at: float | None = None
+        self._closing = False
+        threading.Thread(target=self._send_all, name="to coordinator", daemon=True).start()
+        threading.Thread(target=self._stay_connected, name="from coordinator", daemon=True).start()
+
+    def use_address(self, url: str, term: int) -> None:
+        """Known from the first welcome."""
+        self._url, self._term = url, term
+
+    def send(self, message: m.FromExecutor) -> None:
+        with self._lock:
+            if len(self._waiting) < _MAX_WAITING:
+                self._waiting.append(m.encode(message))
+            self._lock.notify_all()
+
+    def send_now(self, message: m.FromExecutor) -> None:
+        """What is of no use later is sent only while there is somebody to hear it."""
+        if self._lost_at is None:
+            self.send(message)
+
+    def lost_for(self) -> float:
+        """Seconds without a coordinator."""
+        lost_at = self._lost_at
+        return 0.0 if lost_at is None else time.monotonic() - lost_at
+
+    def close(self) -> None:
+        """Everything sent so far reaches the coordinator, if there is one."""
+        with self._lock:
+            self._closing = True
+            self._lock.wait_for(lambda: self._sent >= len(self._waiting) or self._lost_at is not None, _FAREWELL_S)
+            socket = self._socket
+        if socket is not None:
+            with contextlib.suppress(OSError, WebSocketException):
+                socket.close()
+
+    # ---- threads ----
+
+    def _send_all(self) -> None:
+        while True:
+            with self._lock:
+                self._lock.wait_for(lambda: self._socket is not None and self._sent < len(self._waiting))
+                socket, frame = self._socket, self._waiting[self._sent]
+                self._sent += 1
+            assert socket is not None
+            try:
+                socket.send(frame)
+            except (OSError, WebSocketException):
+                self._disconnected(socket)
+            with self._lock:
+                self._lock.notify_all()
+
+    def _stay_connected(self) -> None:
+        while True:
+            socket = self._socket
+            if socket is not None:
+                self._receive_all(socket)
+                self._disconnected(socket)
+            if self._closing:
+                return
+            time.sleep(_RETRY_S)
+            self._reconnect()
+
+    def _receive_all(self, socket: ClientConnection) -> None:
+        with contextlib.suppress(OSError, WebSocketException, msgspec.DecodeError):
+            for frame in socket:
+                message = m.decode_from_coordinator(frame if isinstance(frame, bytes) else frame.encode())
+                if isinstance(message, m.Heard):
+                    self._forget(message.count)
+                elif isinstance(message, m.Welcome):
+                    self._term = max(self._term, message.term)
+                    self._on_message(message)
+                else:
+                    self._on_message(message)
+
+    def _forget(self, count: int) -> None:
+        with self._lock:
+            while self._heard < count and self._waiting:
+                self._waiting.popleft()
+                self._heard += 1
+                self._sent -= 1
+
+    def _disconnected(self, socket: ClientConnection) -> None:
+        with self._lock:
+            if self._socket is socket:
+                self._socket, self._sent, self._heard = None, 0, 0
+                self._lost_at = time.monotonic()
+                self._lock.notify_all()
+
+    def _reconnect(self) -> None:
+        url, term = self._find()
+        if not url or term < self._term:
+            return  # an old coordinator has nothing to say any more
+        try:
+            socket = open_socket(f"{url}{self._path}", self._token, self._ca_file)
+            socket.send(m.encode(self._introduce()))
+        except (OSError, WebSocketException):
+            return
+        with self._lock:
+            self._url, self._term = url, term
+            self._socket, self._lost_at = socket, None
+            self._lock.notify_all()
+
+    def _find(self) -> tuple[str, int]:
+        try:
+            address = json.loads((self._control / ADDRESS_FILE).read_text())
+            return str(address["url"]), int(address["term"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return self._url, self._term

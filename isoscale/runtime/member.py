@@ -1,0 +1,468 @@
+"""An executor's side of the rescale protocol: what it does when it is told to prepare, switch, recover or leave.
+
+Orders come in on the connection's thread and are only written down there; groups form on threads of their
+own. The training thread acts on them at two kinds of places: at `next()` of a training loader (`arrive`, and
+for newcomers `hold` before it), and where an exchange has broken (`recover`).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+from isoscale.backends.local import restore_priority
+from isoscale.core import codec
+from isoscale.core.exchange import Exchange, ExchangeBrokenError, LocalExchange
+from isoscale.core.step import Recovery
+from isoscale.errors import ExecutorLostError
+from isoscale.protocol import messages as m
+from isoscale.runtime.checkpoints import CheckpointWriter
+from isoscale.runtime.job import Job
+from isoscale.runtime.link import Link
+from isoscale.runtime.loader import Loader
+from isoscale.runtime.pace import Pace
+from isoscale.runtime.snapshot import epoch_of, is_place_of, load_snapshot, take_snapshot
+from isoscale.types import Placement, Settings
+
+__all__ = ["Leaving", "Member"]
+
+Result = TypeVar("Result")
+
+
+class Leaving(BaseException):
+    """Ends the training function of an executor that is not needed any more; scripts that catch errors let it pass."""
+
+
+@dataclass(slots=True)
+class _Prepared:
+    """The next generation, as far as it has been formed here."""
+
+    order: m.Prepare
+    exchange: Exchange | None = None
+    #: a group of its own for the state, where nobody who has it stays
+    handover: Any = None
+
+
+class Member:
+    def __init__(self, executor: int, settings: Settings) -> None:
+        self.executor = executor
+        self.settings = settings
+        self.pace = Pace()
+        self.link: Link
+        self.writer: CheckpointWriter
+        self.generation = 0
+        self.members: tuple[int, ...] = ()
+        self.shares: tuple[int, ...] = ()
+        #: warm, approaching, held, member, leaving or finished
+        self.state = "warm"
+        self.step = 0
+        self._orders = threading.Condition()
+        self._begin: m.Begin | m.Approach | None = None
+        self._prepared: _Prepared | None = None
+        self._switch: m.Switch | None = None
+        self._recover: m.Recover | None = None
+        self._leave = ""
+        self._save_result = self._dismissed = False
+        self._waiting_broken = False
+        self._highest = 0
+        self._hold_at: int | None = None
+        #: the job's state, received but not loaded yet
+        self._staged: dict[str, Any] | None = None
+        self._landing: Exchange | None = None
+        self._exchange: Exchange | None = None
+        self._reported = 0
+        self._generation_step = 0
+        self._job: Job | None = None
+
+    # ---- on the connection's thread ----
+
+    def on_message(self, message: m.FromCoordinator) -> None:
+        with self._orders:
+            match message:
+                case m.Begin() | m.Approach():
+                    self._begin = message
+                case m.Prepare():
+                    self._on_prepare(message)
+                case m.Switch():
+                    if self._prepared is not None and message.generation == self._prepared.order.generation:
+                        self._switch = message
+                case m.Recover():
+                    self._on_recover(message)
+                case m.Leave():
+                    self._leave = message.reason
+                    self._break(self._exchange if self.state == "member" and self._waiting_broken else None)
+                    self._drop_prepared()
+                case m.TakeCheckpoint():
+                    self.writer.ask()
+                case m.SaveResult():
+                    self._save_result = True
+                case m.Dismiss():
+                    self._dismissed = True
+            self._orders.notify_all()
+
+    def rejoin(self, hello: m.Hello) -> m.Rejoin:
+        """For a coordinator that has just come."""
+        return m.Rejoin(
+            hello=hello,
+            state=self.state,
+            generation=self.generation,
+            members=self.members,
+            shares=self.shares,
+            step=self.step,
+            highest=self._highest,
+            waiting=self._waiting_broken,
+        )
+
+    def _on_prepare(self, order: m.Prepare) -> None:
+        if order.generation <= self._highest:
+            return
+        self._highest = order.generation
+        self._drop_prepared()
+        self._prepared = _Prepared(order)
+        threading.Thread(target=self._form, args=(self._prepared,), name="form group", daemon=True).start()
+
+    def _on_recover(self, order: m.Recover) -> None:
+        if order.generation <= self.generation:
+            return
+        self._highest = max(self._highest, order.generation)
+        self._recover = order
+        self._drop_prepared()
+        self._break(self._exchange)
+
+    def _drop_prepared(self) -> None:
+        prepared, self._prepared, self._switch = self._prepared, None, None
+        if prepared is not None:
+            self._break(prepared.exchange)
+            if prepared.handover is not None:
+                self._break_handover(prepared)
+
+    @staticmethod
+    def _break(exchange: Exchange | None) -> None:
+        if exchange is not None and hasattr(exchange, "break_off"):
+            # Takes a moment, and the connection's thread has other things to do.
+            threading.Thread(target=exchange.break_off, name="break off", daemon=True).start()
+            exchange.broken = True
+
+    @staticmethod
+    def _break_handover(prepared: _Prepared) -> None:
+        from isoscale.runtime.collective import break_group
+
+        size = len(prepared.order.senders) + 1
+        threading.Thread(target=break_group, args=(prepared.handover, 0, size), daemon=True).start()
+
+    def _form(self, prepared: _Prepared) -> None:
+        """On a thread of its own: the group of the next generation, beside training."""
+        order = prepared.order
+        try:
+            if order.index >= 0:
+                prepared.exchange = self._connect(order)
+            if -1 in order.senders.values() and (order.index in order.senders or order.index < 0):
+                prepared.handover = self._connect_handover(order)
+        except ExchangeBrokenError as error:
+            if prepared is self._prepared:
+                self.link.send(m.Broken(generation=order.generation, reason=str(error)))
+            return
+        with self._orders:
+            if prepared is not self._prepared:
+                self._break(prepared.exchange)
+                return
+            self._orders.notify_all()
+        if order.index >= 0:
+            self.link.send(m.Prepared(generation=order.generation))
+
+    def _connect(self, order: m.Prepare | m.Recover | m.Begin) -> Exchange:
+        placement = Placement(shares=order.shares)
+        if placement.num_executors == 1:
+            return LocalExchange(placement.num_logical_workers)
+        from isoscale.runtime.collective import connect
+
+        return connect(Path(order.store), placement, order.index, host=self.settings.host)
+
+    def _connect_handover(self, order: m.Prepare) -> Any:
+        """The first of those who leave, then all newcomers."""
+        from isoscale.runtime.collective import form_group
+
+        fresh = sorted(order.senders)
+        index = fresh.index(order.index) + 1 if order.index in fresh else 0
+        return form_group(Path(f"{order.store}-handover"), index, len(fresh) + 1, self.settings.host)
+
+    # ---- on the training thread: orders ----
+
+    def wait_to_begin(self) -> m.Begin | m.Approach:
+        """A set-up executor waits until it is needed."""
+
+        self._wait(lambda: True if self._begin is not None else None)
+        assert self._begin is not None
+        return self._begin
+
+    def begin(self, order: m.Begin) -> Exchange:
+        """A member of the first generation, with the others."""
+        self._highest = max(self._highest, order.generation)
+        if order.checkpoint:
+            from isoscale.runtime.state_file import read
+
+            self._staged = read(Path(order.checkpoint))
+        self._exchange = self._connect(order)
+        self._enter(order, self._exchange)
+        return self._exchange
+
+    def attach(self, job: Job) -> None:
+        """Take charge of a job's joins, switches and recoveries."""
+        self._job = job
+        job._elastic = self
+        job._pace = self.pace
+        job._engine.on_broken = self.recover
+        job._engine.ready = self._is_ready
+
+    def _is_ready(self) -> bool:
+        return self._switch is not None and self._switch.at_step is None
+
+    def _wait(self, ready: Callable[[], Result | None]) -> Result:
+        """Until `ready` gives something. Ends if this executor is to leave, or if nobody is there to tell."""
+        with self._orders:
+            while True:
+                found = ready()
+                if found is not None:
+                    return found
+                if self._leave:
+                    raise Leaving(self._leave)
+                if self.link.lost_for() > self.settings.orphan_s:
+                    raise ExecutorLostError(
+                        executor=self.executor,
+                        pid=0,
+                        generation=self.generation,
+                        reason=f"no coordinator for {self.settings.orphan_s:.0f} s while it was needed",
+                    )
+                self._orders.wait(0.5)
+
+    def _enter(self, order: m.Begin | m.Prepare | m.Recover, exchange: Exchange) -> None:
+        with self._orders:
+            self.generation, self.members, self.shares = order.generation, order.members, order.shares
+            self._hold_at, self._exchange, self.state = order.hold_at, exchange, "member"
+            self._prepared = self._switch = None
+            self._waiting_broken = False
+            if self._recover is not None and self._recover.generation <= order.generation:
+                self._recover = None
+        self._generation_step = self._job.step if self._job is not None else 0
+        self.pace.restart()
+
+    # ---- newcomers ----
+
+    def hold(self, job: Job) -> int | None:
+        """Wait for the job's state, if this executor comes later; the epoch to go on in."""
+        if self.state == "approaching":
+            self.state = "held"
+            self.link.send(m.Held())
+            while self._staged is None:
+                self._receive_state()
+        return epoch_of(self._staged) if self._staged is not None else None
+
+    def _receive_state(self) -> None:
+        def formed() -> _Prepared | None:
+            prepared = self._prepared
+            if prepared is None or prepared.exchange is None:
+                return None
+            needs_handover = prepared.order.senders.get(prepared.order.index) == -1
+            return prepared if not needs_handover or prepared.handover is not None else None
+
+        prepared = self._wait(formed)
+        from isoscale.runtime.collective import receive_blob
+
+        order = prepared.order
+        source = order.senders[order.index]
+        try:
+            if source < 0:
+                blob = receive_blob(prepared.handover, 0)
+            else:
+                blob = receive_blob(prepared.exchange.group, source)  # type: ignore[union-attr]
+        except ExchangeBrokenError:
+            with self._orders:
+                if self._prepared is prepared:
+                    self._prepared = None
+            return
+        self._staged, self._landing = codec.unpack(blob, copy=False), prepared.exchange
+        self._enter(order, prepared.exchange)  # type: ignore[arg-type]
+        self._generation_step = int(self._staged["step"])
+
+    def _land(self, job: Job, loader: Loader) -> bool:
+        """At a training loader with the state in hand: load it, if this is the place it was taken at."""
+        assert self._staged is not None
+        if not is_place_of(self._staged, loader):
+            loader.end_pass()
+            return False
+        load_snapshot(job, loader, self._staged)
+        self._staged = None
+        job._approaching = False
+        if self._landing is not None:
+            restore_priority()
+            job._engine.use(self._landing)
+            self._landing = None
+            self.link.send(m.Landed(generation=self.generation))
+        return True
+
+    # ---- between steps ----
+
+    def arrive(self, job: Job, loader: Loader) -> None:
+        self.step = job.step
+        if self.state == "approaching":
+            self.hold(job)  # a script without job.epochs
+        if self._staged is not None and not self._land(job, loader):
+            return
+        if job._at_end():
+            return
+        self.writer.arrive(job, loader, self.generation)
+        while True:
+            if self._recover is not None:
+                job._engine.use(self._find_others().exchange)
+            elif self._leave:
+                raise Leaving(self._leave)
+            elif job._engine.switch_agreed:
+                self._go_over(job, loader, time.time(), 0.0)
+            elif self._hold_at is not None and job.step >= self._hold_at:
+                self._hold_for_plan(job, loader)
+            else:
+                return
+
+    def _hold_for_plan(self, job: Job, loader: Loader) -> None:
+        left_at, at = time.time(), time.monotonic()
+        self.pace.outside()
+
+        def due() -> bool | None:
+            switch = self._switch
+            return True if self._recover is not None or (switch is not None and switch.at_step is not None) else None
+
+        self._wait(due)
+        if self._recover is None:
+            self._go_over(job, loader, left_at, time.monotonic() - at)
+
+    def _go_over(self, job: Job, loader: Loader, left_at: float, waited_s: float) -> None:
+        """Into the generation that was prepared: hand the state to newcomers, and go on; or leave."""
+        with self._orders:
+            prepared = self._prepared
+            job._engine.switch_agreed = False
+            if prepared is None:
+                return
+        order = prepared.order
+        mine = [i for i, source in order.senders.items() if source == order.index]
+        if order.index < 0:
+            self._hand_over_and_leave(job, loader, prepared)
+            return
+        assert prepared.exchange is not None
+        try:
+            if mine:
+                from isoscale.runtime.collective import send_blob
+
+                blob = codec.pack(take_snapshot(job, loader, copy=False))
+                for target in mine:
+                    send_blob(prepared.exchange.group, blob, target)  # type: ignore[attr-defined]
+        except ExchangeBrokenError:
+            pass  # the newcomer is gone: the first exchange of the new generation will break
+        self._enter(order, prepared.exchange)
+        job._engine.use(prepared.exchange)
+        self.link.send(
+            m.Switched(
+                generation=order.generation, step=job.step, left_at=left_at, started_at=time.time(), waited_s=waited_s
+            )
+        )
+
+    def _hand_over_and_leave(self, job: Job, loader: Loader, prepared: _Prepared) -> None:
+        """One who leaves stays, with the state, until the others have sealed a step without it."""
+        self.state = "leaving"
+        if prepared.handover is not None and self.executor == self.members[0]:
+            from isoscale.runtime.collective import send_blob
+
+            blob = codec.pack(take_snapshot(job, loader, copy=False))
+            try:
+                for position in range(1, len(prepared.order.senders) + 1):
+                    send_blob(prepared.handover, blob, position)
+            except ExchangeBrokenError:
+                pass
+        self._wait(lambda: self._recover)  # or Leaving
+        self.state = "member"
+
+    def sealed(self, job: Job) -> None:
+        """After every seal; the first one of a generation is news."""
+        self.step = job.step
+        if self._reported != self.generation:
+            self._reported = self.generation
+            self.link.send(m.Sealed(generation=self.generation, step=self._generation_step))
+
+    # ---- failures ----
+
+    def recover(self) -> Recovery:
+        """The exchange broke in a step: with whom, and how, to go on."""
+        with self._orders:
+            self._waiting_broken = True
+        if self._recover is None:
+            self.link.send(m.Broken(generation=self.generation, reason="a peer is gone or cannot be reached"))
+        return self._find_others()
+
+    def _find_others(self) -> Recovery:
+        while True:
+            order = self._wait(lambda: self._recover)
+            self._waiting_broken = True
+            try:
+                exchange = self._connect(order)
+                with self._orders:
+                    self._exchange = exchange
+                    newer = self._recover is not order
+                if newer:
+                    self._break(exchange)
+                    continue
+                vector = self._agree(exchange)
+            except ExchangeBrokenError as error:
+                with self._orders:
+                    if self._recover is order:
+                        self._recover = None
+                self.generation = order.generation
+                self.link.send(m.Broken(generation=order.generation, reason=str(error)))
+                continue
+            self._enter(order, exchange)
+            return Recovery(exchange, vector)
+
+    def _agree(self, exchange: Exchange) -> torch.Tensor | None:
+        """How far has everybody come? What a luckier executor saw sealed counts for all."""
+        assert self._job is not None
+        engine = self._job._engine
+        num = exchange.placement.num_executors
+        if num == 1:
+            return None
+        table = torch.zeros(num, 3, dtype=torch.int64)
+        held = engine.last_vector
+        table[exchange.index] = torch.tensor([engine.seals, engine.seal.entered, 0 if held is None else held.numel()])
+        exchange.sum_int64(table)
+        seals, entered, sizes = table.unbind(1)
+        newest = int(seals.max())
+        unfit = [i for i in range(num) if seals[i] < newest and (seals[i] < newest - 1 or not entered[i])]
+        if exchange.index in unfit:
+            raise Leaving("the others have gone on")
+        if unfit:
+            raise ExchangeBrokenError(f"executors at positions {unfit} have not followed")
+        if bool((seals == newest).all()):
+            return None
+        holder = next(i for i in range(num) if seals[i] == newest and sizes[i] > 0)
+        vector = held if exchange.index == holder else torch.zeros(int(sizes[holder]), dtype=torch.int64)
+        assert vector is not None
+        exchange.broadcast([vector], holder)
+        return vector if engine.seals < newest else None
+
+    # ---- the end ----
+
+    def wait_dismissed(self, save: Callable[[], None]) -> None:
+        """The training function has returned. Stay until the result is safe; write it if asked to."""
+        self.state = "finished"
+
+        def told() -> bool | None:
+            return True if self._save_result or self._dismissed or self._leave else None
+
+        while not (self._dismissed or self._leave):
+            self._wait(told)
+            if self._save_result:
+                self._save_result = False
+                save()

@@ -1,0 +1,115 @@
+"""The executors a job has or had: what is known of each, and which of them suit a device set.
+
+Pure bookkeeping for `runtime.rescale`. Looking one up and changing its state cost the same for ten executors and
+for ten thousand; only choosing members for a device set looks at all that are alive.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from isoscale.kinds import DeviceSet
+from isoscale.protocol import messages as m
+
+__all__ = ["Executor", "Roster", "State", "Wanted"]
+
+#: starting: no word yet · warm: set up, waits · approaching: a newcomer that runs towards the place where it waits for
+#: the job's state · held: is there · member: trains, or holds the state to do so · leaving: is no more needed
+State = Literal["starting", "warm", "approaching", "held", "member", "leaving"]
+
+#: who is taken first where there are more than asked for
+_PREFERENCE: dict[State, int] = {"member": 0, "held": 1, "approaching": 2, "warm": 3, "starting": 4}
+
+
+@dataclass(slots=True)
+class Executor:
+    executor: int
+    kind: str
+    state: State = "starting"
+    pid: int = 0
+    #: was told to go, by a spot notice or by a request
+    noticed: bool = False
+    #: for a target, not as a spare
+    needed: bool = False
+    hello: m.Hello | None = None
+    #: measured seconds of one turn; 0 before the first beat
+    turn_s: float = 0.0
+    beat: m.Beat | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Who makes up a device set: members that stay, others that become members, and what is missing."""
+
+    staying: tuple[int, ...]
+    coming: tuple[int, ...]
+    missing: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Roster:
+    _by_id: dict[int, Executor] = field(default_factory=dict)
+    _next: int = 0
+
+    def add(self, kind: str, *, needed: bool) -> Executor:
+        """A new executor, with an id that was never used."""
+        one = Executor(self._next, kind, needed=needed)
+        self._by_id[self._next] = one
+        self._next += 1
+        return one
+
+    def adopt(self, executor: int, kind: str) -> Executor:
+        """One that another coordinator has started."""
+        self._next = max(self._next, executor + 1)
+        return self._by_id.setdefault(executor, Executor(executor, kind))
+
+    def remove(self, executor: int) -> Executor | None:
+        return self._by_id.pop(executor, None)
+
+    def get(self, executor: int) -> Executor | None:
+        return self._by_id.get(executor)
+
+    def __getitem__(self, executor: int) -> Executor:
+        return self._by_id[executor]
+
+    def __contains__(self, executor: int) -> bool:
+        return executor in self._by_id
+
+    def __iter__(self) -> Iterator[Executor]:
+        return iter(list(self._by_id.values()))
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def spares(self) -> list[Executor]:
+        """Set up or about to be, and needed for nothing yet."""
+        return [one for one in self._by_id.values() if one.state in ("starting", "warm") and not one.needed]
+
+    def choose(self, devices: DeviceSet, members: Iterable[int]) -> Wanted:
+        """Members first and in their order, then whoever is furthest on the way to become one."""
+        left = Counter(devices)
+        order = {executor: position for position, executor in enumerate(members)}
+        alive = [one for one in self._by_id.values() if one.state != "leaving" and not one.noticed]
+        alive.sort(key=lambda one: (_PREFERENCE[one.state], order.get(one.executor, 0), one.executor))
+        staying: list[int] = []
+        coming: list[int] = []
+        for one in alive:
+            if left[one.kind] > 0:
+                left[one.kind] -= 1
+                (staying if one.executor in order else coming).append(one.executor)
+        missing = [kind for kind in devices.kinds for _ in range(left[kind])]
+        return Wanted(tuple(sorted(staying, key=order.__getitem__)), tuple(coming), tuple(missing))
+
+    def turn_seconds(self, executors: Iterable[int]) -> list[float] | None:
+        """Measured turn times; one that is unknown is taken from its kind, or from all. None if nothing is known."""
+        chosen = [self._by_id[executor] for executor in executors]
+        known = [one for one in self._by_id.values() if one.turn_s > 0]
+        if not known:
+            return None
+        overall = sum(one.turn_s for one in known) / len(known)
+        by_kind = {kind: [one.turn_s for one in known if one.kind == kind] for kind in {one.kind for one in known}}
+        means = {kind: sum(times) / len(times) for kind, times in by_kind.items()}
+        return [one.turn_s or means.get(one.kind, overall) for one in chosen]
