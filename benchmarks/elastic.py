@@ -200,7 +200,6 @@ def main() -> None:
         met = "met" if target["meets"] else "missed" if target.get("for_information") else "MISSED"
         print(f"{target['model']:18} {target['what']:70} {target['target']:14} {target['value']:9} {met}")
     if not options.quick:
-        sys.argv[0] = __file__
         notes = (Path(__file__).parent / "peers" / "README.md").read_text()
         save("elastic", rows, summary=summed, targets=found, repetitions=options.repetitions, peers=notes.splitlines())
 

@@ -176,7 +176,8 @@ class IsoscaleJob:
                     self.process.wait(15)
                     break
         for event in self.events.of("executor_started"):
-            if runs(event["pid"], "isoscale") or runs(event["pid"], "benchmarks"):
+            # Its arguments name files of this run; a process id alone may be somebody else's by now.
+            if runs(event["pid"], str(self.out.parent)):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(event["pid"], signal.SIGKILL)
 

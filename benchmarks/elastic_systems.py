@@ -286,6 +286,7 @@ def systems(environment: Path | None) -> list[type[Run]]:
         found.append(type("Torchft", (TorchftRun,), shared))
         # The default heartbeat time-out decides its gaps, so a peer that somebody has tuned belongs beside it.
         tuned = {**shared, "name": "torchft, heartbeat time-out 1 s", "heartbeat_ms": 1000}
+        tuned |= {"scenarios": ("scale in", "kill")}
         found.append(type("TunedTorchft", (TorchftRun,), tuned))
         shipped = {**shared, "name": "torchft as shipped", "as_shipped": True, "scenarios": ("kill",)}
         found.append(type("ShippedTorchft", (TorchftRun,), shipped))
