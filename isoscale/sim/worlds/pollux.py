@@ -154,7 +154,7 @@ def pollux_job(job: TraceJob, directory: Path, *, adaptive: bool = True, profile
     packed = counts_of(packed_shape("", job.devices, _NODE_SIZE))
     return SimJob(
         request=request,
-        declared=_speed(settings, 0) if known else prior(tables),
+        declared=_speed(settings, 0) if known else prior(settings),
         truth=truth,
         declared_work=truth.remaining(0.0),
         isolated_s=_pace(settings, packed, job.batch).seconds(0.0, truth.total_work),

@@ -15,11 +15,8 @@ from isoscale.scheduling.fit import StepPoint, fit_goodput
 from isoscale.scheduling.state import Shape
 from isoscale.scheduling.throughput import GoodputSpeed
 from isoscale.sim.worlds.pollux_settings import Settings, Spread, counts_of
-from isoscale.sim.worlds.pollux_tables import PolluxTables
 
 __all__ = ["PolluxAgent", "prior"]
-
-_NUM_BATCHES = 50
 
 
 class PolluxAgent:
@@ -33,7 +30,7 @@ class PolluxAgent:
 
     def model(self, epoch: int, batch: int) -> GoodputSpeed:
         """What measurements support, with the gradient noise of an epoch as it shows at a batch."""
-        noise = _noise(self._settings.tables, epoch, batch)
+        noise = float(self._settings.noise(batch)[epoch])
         key = (len(self._seen), epoch, noise)
         found = self._models.get(key)
         if found is None:
@@ -67,39 +64,33 @@ class PolluxAgent:
 
     def _fit(self) -> GoodputSpeed:
         if self._fitted is None:
-            assumed = prior(self._settings.tables)
+            assumed = prior(self._settings)
             self._fitted = fit_goodput(list(self._seen.values()), assumed) if self._seen else assumed
         return self._fitted
 
     def _best(self, shape: Shape) -> list[Spread]:
         """The batch of the highest goodput by the fit, in each epoch at once."""
-        tables, counts, fitted = self._settings.tables, counts_of(shape), self._fit()
-        least = min(max(tables.min_batch, tables.min_local_batch * sum(counts)), tables.max_batch)
-        tried = sorted({math.ceil(one - 1e-8) for one in np.geomspace(least, tables.max_batch, _NUM_BATCHES)})
-        spreads = [self._settings.spread(counts, batch, 0) for batch in tried]
-        possible = [spread for spread in spreads if spread.step_s < math.inf]
-        batches = np.array([spread.batch for spread in possible], dtype=float)
-        steps = np.array([fitted.step_s(shape, spread.batch) for spread in possible])
-        noise = np.array([_noise(tables, epoch, tables.min_batch) for epoch in range(tables.epochs)])
-        efficiency = (noise[:, None] + tables.min_batch) / (noise[:, None] + batches)
-        goodput = batches / steps * np.nan_to_num(efficiency, nan=1.0)
-        return [possible[index] for index in np.argmax(goodput, axis=1)]
+        counts, fitted, smallest = counts_of(shape), self._fit(), self._settings.tables.min_batch
+        spreads = self._settings.candidates(counts)
+        passes = np.array([spread.accumulate + 1 for spread in spreads])
+        atomic = np.array([spread.atomic for spread in spreads])
+        batches = np.array([spread.batch for spread in spreads], dtype=float)
+        exchange_s = fitted.communication.seconds(sum(counts), len(counts))
+        steps = passes * (fitted.fixed_s + fitted.per_sample_s * atomic) + exchange_s
+        # (noise + smallest) / (noise + batch), written so that infinite noise gives 1.
+        efficiency = 1.0 - (batches - smallest) / (self._settings.noise(smallest)[:, None] + batches)
+        return [spreads[index] for index in np.argmax(batches / steps * efficiency, axis=1)]
 
 
-def prior(tables: PolluxTables) -> GoodputSpeed:
+def prior(settings: Settings) -> GoodputSpeed:
     """What is assumed before anything was measured: time in proportion to samples, no communication."""
+    tables = settings.tables
     return GoodputSpeed(
         fixed_s=0.0,
         per_sample_s=1.0 / tables.min_batch,
-        noise_scale=_noise(tables, 0, tables.min_batch),
+        noise_scale=float(settings.noise(tables.min_batch)[0]),
         initial_batch=tables.min_batch,
         max_batch=tables.max_batch,
         min_local_batch=tables.min_local_batch,
         max_local_batch=tables.max_local_batch,
     )
-
-
-def _noise(tables: PolluxTables, epoch: int, batch: int) -> float:
-    """Gradient noise scale in samples: variance over squared norm, times the smallest batch."""
-    sqr, var = tables.gradient(batch)
-    return float(var[epoch] / sqr[epoch]) * tables.min_batch if sqr[epoch] > 0 else math.inf

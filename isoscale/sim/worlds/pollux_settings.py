@@ -56,6 +56,8 @@ class Settings:
         self.fixed_batch = fixed_batch
         self._spreads: dict[tuple[Counts, int], Spread] = {}
         self._gains: dict[int, Array] = {}
+        self._noise: dict[int, Array] = {}
+        self._candidates: dict[Counts, list[Spread]] = {}
         self._best: dict[Counts, tuple[list[Spread], Array]] = {}
         self._rates: dict[tuple[Counts, int], Array] = {}
 
@@ -91,20 +93,37 @@ class Settings:
             found = self._gains[batch] = (var + sqr) / (var / scale + sqr)
         return found
 
+    def noise(self, batch: int) -> Array:
+        """Gradient noise scale in samples, in each epoch as it shows at a batch; infinite where there is no signal."""
+        found = self._noise.get(batch)
+        if found is None:
+            sqr, var = self.tables.gradient(batch)
+            signal = np.where(sqr > 0, sqr, 1.0)
+            found = self._noise[batch] = np.where(sqr > 0, var / signal * self.tables.min_batch, math.inf)
+        return found
+
+    def candidates(self, counts: Counts) -> list[Spread]:
+        """50 batches in geometric steps that fit these devices, as the Pollux agent looks at them; ascending."""
+        found = self._candidates.get(counts)
+        if found is None:
+            tables = self.tables
+            least = max(tables.min_batch, tables.min_local_batch * sum(counts))
+            steps = np.geomspace(least, tables.max_batch, _NUM_BATCHES) if least <= tables.max_batch else ()
+            spreads = [Spread(tables, counts, batch) for batch in sorted({math.ceil(one - _EPS) for one in steps})]
+            found = self._candidates[counts] = [spread for spread in spreads if spread.step_s < math.inf]
+        return found
+
     def _choices(self, counts: Counts) -> tuple[list[Spread], Array]:
-        """In each epoch the best of 50 batches in geometric steps, as the Pollux agent looks for it, and its rate."""
+        """In each epoch the best of the candidates, and its rate."""
         found = self._best.get(counts)
         if found is None:
             found = self._best[counts] = self._search(counts)
         return found
 
     def _search(self, counts: Counts) -> tuple[list[Spread], Array]:
-        tables = self.tables
-        least = max(tables.min_batch, tables.min_local_batch * sum(counts))
-        if least > tables.max_batch:
+        tables, spreads = self.tables, self.candidates(counts)
+        if not spreads:
             return [Spread(tables, counts, tables.max_batch)] * tables.epochs, np.zeros(tables.epochs)
-        tried = sorted({math.ceil(one - _EPS) for one in np.geomspace(least, tables.max_batch, _NUM_BATCHES)})
-        spreads = [Spread(tables, counts, batch) for batch in tried]
         rates = np.stack([self.gains(spread.batch) / spread.step_s for spread in spreads])
         best = np.argmax(rates, axis=0)
         return [spreads[index] for index in best], rates[best, np.arange(tables.epochs)]
