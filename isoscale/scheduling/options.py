@@ -33,12 +33,21 @@ class DeviceOptions:
 
 
 def device_options(
-    cluster: Cluster, capacity_of: Mapping[str, int], request: JobRequest, speed: SpeedModel, *, most: int = 0
+    cluster: Cluster,
+    capacity_of: Mapping[str, int],
+    request: JobRequest,
+    speed: SpeedModel,
+    *,
+    most: int = 0,
+    mix: bool = True,
 ) -> DeviceOptions:
-    """The sets worth considering, of at most `most` devices if that is given; kinds in the cluster's order."""
+    """The sets worth considering, of at most `most` devices if that is given; kinds in the cluster's order.
+
+    Without `mix` a job that may use several kinds uses one of them at a time.
+    """
     most = min(request.max_devices, most or request.max_devices)
     allowed = [kind for kind in cluster.kinds if not request.kinds or kind in request.kinds]
-    if request.mixes_kinds and len(allowed) > 1 and isinstance(speed, LogicalWorkerSpeed):
+    if mix and request.mixes_kinds and len(allowed) > 1 and isinstance(speed, LogicalWorkerSpeed):
         turns = tuple(speed.turn_s.get(kind, np.inf) if kind in allowed else np.inf for kind in cluster.kinds)
         caps = tuple(min(capacity_of.get(kind, 0), most) for kind in cluster.kinds)
         sizes = tuple(cluster.node_size(kind) for kind in cluster.kinds)

@@ -1,84 +1,196 @@
-"""Our own policy: devices where they shorten the sum of completion times most, solved exactly.
+"""Our own policy: devices where they shorten the sum of completion times most.
 
-Each round works out what every job's work is worth (`flowtime`), then maximises sum_j w_j s_j(k_j) with the autoscaler's
-exact program, where a job that keeps its devices also keeps the seconds that a change would cost it.
+Each round works out what a unit of every job's work is worth (`flowtime`), maximises the worth of the work that is done
+exactly (`autoscaler` for one kind of device, `choice` for several), and packs the numbers onto nodes (`packing`). A
+change of devices is charged with the seconds that it costs, over the time in which it can pay.
+
+Work that is left is what owners declare; for a job that declares nothing it is guessed to be as much as it has already
+had (durations are heavy-tailed), in steps of a factor of four so that jobs do not overtake each other all the time.
+A job that has waited for `patience_s` is given devices before anybody else: nobody starves.
 """
 
 from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from isoscale.scheduling.autoscaler import allocate
-from isoscale.scheduling.flowtime import flow_weights
-from isoscale.scheduling.packing import pack
+from isoscale.scheduling.choice import Choices, choose
+from isoscale.scheduling.objectives import efficient_only, option_values, sizes_of
+from isoscale.scheduling.options import DeviceOptions, device_options
+from isoscale.scheduling.packing import Counts, Packer
 from isoscale.scheduling.placement import Target, decisions_for
-from isoscale.scheduling.policies.counting import by_kind, capacity_of, place_counts, rate_table
-from isoscale.scheduling.policies.pollux import explored
+from isoscale.scheduling.policies.counting import active_jobs, explored
 from isoscale.scheduling.policy import register
 from isoscale.scheduling.state import ClusterState, Decision, JobView
 
 __all__ = ["Flow"]
 
+Floats = NDArray[np.float64]
 
-@register("flow", summary="ours: least total completion time, exact, restarts priced")
+# A higher priority outweighs everything that lower ones could gain; so does having waited for long.
+_PRIORITY_FACTOR = 1e4
+_PATIENCE_BONUS = 1e6
+#: work guessed for a job that declares none and has had no devices yet, in seconds on one device
+_FIRST_GUESS_S = 300.0
+
+
+@register("flow", summary="ours: least total completion time, exact, restarts priced; kinds mixed where allowed")
 class Flow:
+    """`horizon_s` is how long a change may take to pay for itself; `explore` bounds a job to that many times the most
+    devices it has held (0: no bound); `declared` False ignores declared work."""
+
     interval_s = 60.0
     oracle = False
     watches_time = True
 
-    def __init__(self, horizon_s: float = 600.0, explore: float = 2.0, declared: bool = True) -> None:
+    def __init__(
+        self,
+        horizon_s: float = 600.0,
+        explore: float = 2.0,
+        declared: bool = True,
+        patience_s: float = 7 * 86400.0,
+        mix: bool = True,
+    ) -> None:
         self._horizon_s = horizon_s
         self._explore = explore
         self._declared = declared
+        self._patience_s = patience_s
+        self._mix = mix
         self._largest: dict[str, int] = {}
 
     def decide(self, state: ClusterState) -> list[Decision]:
-        counts: dict[str, int] = {}
-        ordered: list[JobView] = []
-        worth: dict[str, float] = {}
         self._largest = explored(self._largest, state)
-        for kind, jobs in by_kind(state).items():
-            capacity = capacity_of(state, kind)
-            rates = [self._rates(state, job, kind) for job in jobs]
-            left = [self._remaining(state, job, table) for job, table in zip(jobs, rates, strict=True)]
-            weights = flow_weights(rates, left, capacity)
-            tables = [
-                self._values(state, job, table, weight, work)
-                for job, table, weight, work in zip(jobs, rates, weights, left, strict=True)
-            ]
-            sizes = allocate(tables, capacity)
-            counts |= {job.name: (kind, size) for job, size in zip(jobs, sizes, strict=True) if size}
-            worth |= {job.name: float(weight) for job, weight in zip(jobs, weights, strict=True)}
-            ordered += jobs
-        placed = pack(
-            state.cluster, state.capacity, ordered, counts, worth, rescale_s=state.rescale_s, horizon_s=self._horizon_s
+        jobs = [job for job in active_jobs(state) if not self._is_pinned(job)]
+        pinned = {job.name: _held(state, job) for job in state.running.values() if self._is_pinned(job)}
+        capacity = [
+            state.capacity_of[kind] - sum(int(held[axis]) for held in pinned.values())
+            for axis, kind in enumerate(state.cluster.kinds)
+        ]
+        options = [self._options(state, job) for job in jobs]
+        sizes = sizes_of(options)
+        if state.objective == "efficiency":
+            options = [efficient_only(job, size) for job, size in zip(options, sizes, strict=True)]
+            sizes = sizes_of(options)
+        remaining = [self._remaining(state, job, one) for job, one in zip(jobs, options, strict=True)]
+        total = int(sum(capacity)) if len(capacity) == 1 else _whole_size(options, sizes, capacity)
+        values, worth = option_values(state.objective, options, sizes, remaining, total)
+        charged = [
+            self._charge(state, job, one, value, work)
+            for job, one, value, work in zip(jobs, options, values, remaining, strict=True)
+        ]
+        chosen = self._within_quotas(state, jobs, options, charged, capacity)
+        counts = pinned | {
+            job.name: one.counts[row] for job, one, row in zip(jobs, options, chosen, strict=True) if row
+        }
+        packer = Packer(
+            state=state,
+            worth={job.name: float(weight) for job, weight in zip(jobs, worth, strict=True)},
+            horizon_s=self._horizon_s,
         )
+        placed = packer.pack(active_jobs(state), {name: _named(state, row) for name, row in counts.items()})
         return decisions_for(state, {name: Target(where) for name, where in placed.items()})
 
-    def _rates(self, state: ClusterState, job: JobView, kind: str) -> NDArray[np.float64]:
-        rates = rate_table(state, job, kind)
-        if self._explore:
-            most = self._largest.get(job.name, 0)
-            rates = rates[: max(2, int(most * self._explore) + 1)]
-        return rates
+    def _is_pinned(self, job: JobView) -> bool:
+        return bool(job.allocation) and not job.request.preemptible
 
-    def _remaining(self, state: ClusterState, job: JobView, rates) -> float:
+    def _options(self, state: ClusterState, job: JobView) -> DeviceOptions:
+        most = int(self._largest.get(job.name, 0) * self._explore) if self._explore else job.request.max_devices
+        least = max(1, job.request.min_devices)
+        return device_options(
+            state.cluster, state.capacity_of, job.request, job.speed, most=max(least, most), mix=self._mix
+        )
+
+    def _remaining(self, state: ClusterState, job: JobView, options: DeviceOptions) -> float:
         if self._declared and job.name in state.remaining:
-            return state.remaining[job.name]
-        return max(job.service_s(state.now), 60.0) * (rates[1] if len(rates) > 1 else 1.0)
+            return max(state.remaining[job.name], 1e-9)
+        alone = float(options.rates[1]) if len(options.rates) > 1 else 1.0
+        steps = math.ceil(math.log(max(job.service_s(state.now) / _FIRST_GUESS_S, 1.0), 4) - 1e-9)
+        return _FIRST_GUESS_S * 4.0**steps * alone
 
-    def _values(self, state, job, rates, weight, work):
-        values = weight * rates
-        delay = state.rescale_s or 0.0
-        if delay:
-            with np.errstate(divide="ignore"):
-                span = np.minimum(self._horizon_s, np.where(rates > 0, work / np.maximum(rates, 1e-12), 1.0))
-            factor = np.maximum(0.0, 1 - delay / np.maximum(span, delay))
-            # starting or changing
-            cur = job.num_devices
-            f = factor.copy()
-            if cur and cur < len(f):
-                f[cur] = 1.0
-            values = values * f
-        return values
+    def _charge(self, state: ClusterState, job: JobView, options: DeviceOptions, values: Floats, work: float) -> Floats:
+        """Values with priorities and patience counted in, and with what a change of devices costs taken off."""
+        values = values * _PRIORITY_FACTOR**job.request.priority
+        if not job.allocation:
+            # Starting costs the same on any devices, sooner or later: no reason not to.
+            if state.now - job.since_s >= self._patience_s:
+                values = np.where(values > 0, values + _PATIENCE_BONUS * max(1.0, float(values.max())), values)
+            return values
+        if not state.rescale_s:
+            return values
+        span = np.minimum(self._horizon_s, work / np.maximum(options.rates, 1e-300))
+        charge = np.minimum(1.0, state.rescale_s / np.maximum(span, 1e-9))
+        same = options.index_of(_held(state, job))
+        if same >= 0:
+            charge[same] = 0.0
+        return np.asarray(values * (1.0 - charge))
+
+    def _within_quotas(
+        self,
+        state: ClusterState,
+        jobs: Sequence[JobView],
+        options: Sequence[DeviceOptions],
+        values: list[Floats],
+        capacity: Sequence[int],
+    ) -> list[int]:
+        """The best choice; a tenant over its quota while others wait is held to its own best within the quota."""
+        chosen = _solve(options, values, capacity)
+        for tenant, quota in sorted(state.quotas.items()):
+            own = [j for j, job in enumerate(jobs) if job.request.tenant == tenant]
+            others_wait = any(job.request.tenant != tenant for job in state.waiting.values())
+            if not others_wait or sum(int(options[j].counts[chosen[j]].sum()) for j in own) <= quota:
+                continue
+            totals = [
+                DeviceOptions(counts=options[j].counts.sum(axis=1, keepdims=True), rates=options[j].rates) for j in own
+            ]
+            limited = _solve(totals, [values[j] for j in own], [quota])
+            for j, one, row in zip(own, totals, limited, strict=True):
+                values[j] = np.where(one.counts[:, 0] <= one.counts[row, 0], values[j], -np.inf)
+            chosen = _solve(options, values, capacity)
+        return chosen
+
+
+def _solve(options: Sequence[DeviceOptions], values: Sequence[Floats], capacity: Sequence[int]) -> list[int]:
+    """The best option of each job; with one kind by the autoscaler, with several by `choice`."""
+    if len(capacity) > 1:
+        return list(choose([Choices(o.counts, v) for o, v in zip(options, values, strict=True)], capacity)[0])
+    tables, rows = [], []
+    for job, value in zip(options, values, strict=True):
+        size = job.counts[:, 0]
+        table = np.full(int(size.max()) + 1, -np.inf)
+        row = np.zeros(len(table), dtype=np.int64)
+        # Several sets of one size (a quota counts devices of all kinds alike): the best one stands for all.
+        order = np.argsort(value, kind="stable")
+        table[size[order]] = value[order]
+        row[size[order]] = order
+        tables.append(table)
+        rows.append(row)
+    sizes = allocate(tables, capacity[0])
+    assert sizes is not None, "every job may be left out"
+    return [int(row[size]) for row, size in zip(rows, sizes, strict=True)]
+
+
+def _whole_size(options: Sequence[DeviceOptions], sizes: Sequence[Floats], capacity: Sequence[int]) -> int:
+    """The cluster's size in devices of the fastest kind: the same exchange rates that gave the options' sizes."""
+    for job, size in zip(options, sizes, strict=True):
+        matrix = job.counts.astype(np.float64)
+        if np.linalg.matrix_rank(matrix) == matrix.shape[1]:
+            rates = np.linalg.lstsq(matrix, size, rcond=None)[0]
+            return max(1, int(np.asarray(capacity) @ rates + 1e-9))
+    return max(1, int(sum(capacity)))
+
+
+def _held(state: ClusterState, job: JobView) -> NDArray[np.int64]:
+    held: Mapping[str, int] = {}
+    counts: dict[str, int] = dict(held)
+    for node, count in job.allocation:
+        kind = state.cluster.nodes[node].kind
+        counts[kind] = counts.get(kind, 0) + count
+    return np.array([counts.get(kind, 0) for kind in state.cluster.kinds])
+
+
+def _named(state: ClusterState, counts: NDArray[np.int64]) -> Counts:
+    return tuple((kind, int(count)) for kind, count in zip(state.cluster.kinds, counts, strict=True) if count)

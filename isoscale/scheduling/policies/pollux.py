@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isoscale.scheduling.autoscaler import allocate
-from isoscale.scheduling.packing import pack
+from isoscale.scheduling.packing import Counts, Packer
 from isoscale.scheduling.placement import Target, decisions_for
-from isoscale.scheduling.policies.counting import by_kind, capacity_of, rate_table
+from isoscale.scheduling.policies.counting import by_kind, capacity_of, explored, rate_table
 from isoscale.scheduling.policy import register
 from isoscale.scheduling.state import ClusterState, Decision, JobView
 
-__all__ = ["Pollux", "explored"]
+__all__ = ["Pollux"]
 
 #: seconds over which a better placement has to pay for the restart that it takes
 HORIZON_S = 600.0
@@ -38,7 +38,7 @@ class Pollux:
         self._largest: dict[str, int] = {}
 
     def decide(self, state: ClusterState) -> list[Decision]:
-        sizes: dict[str, tuple[str, int]] = {}
+        sizes: dict[str, Counts] = {}
         worth: dict[str, float] = {}
         ordered: list[JobView] = []
         self._largest = explored(self._largest, state)
@@ -47,18 +47,11 @@ class Pollux:
             tables = [self._values(state, job, kind, capacity, len(jobs)) for job in jobs]
             chosen = allocate(tables, capacity)
             assert chosen is not None, "every job may be left out"
-            sizes |= {job.name: (kind, size) for job, size in zip(jobs, chosen, strict=True) if size}
+            sizes |= {job.name: ((kind, size),) for job, size in zip(jobs, chosen, strict=True) if size}
             worth |= {job.name: 1.0 / max(1e-12, rate_table(state, job, kind).max(initial=0.0)) for job in jobs}
             ordered += jobs
-        placed = pack(
-            state.cluster,
-            state.capacity,
-            ordered,
-            sizes,
-            worth,
-            rescale_s=self._restart_s,
-            horizon_s=HORIZON_S,
-        )
+        packer = Packer(state=state, worth=worth, horizon_s=HORIZON_S)
+        placed = packer.pack(ordered, sizes)
         return decisions_for(state, {name: Target(where) for name, where in placed.items()})
 
     def _values(
@@ -75,9 +68,3 @@ class Pollux:
             factors[job.num_devices] = 1.0
         num_nodes = sum(node.kind == kind for node in state.cluster.nodes)
         return np.asarray(-1.0 / (rates / base * factors * num_nodes / capacity + 1e-3))
-
-
-def explored(largest: dict[str, int], state: ClusterState) -> dict[str, int]:
-    """The most devices each active job has held: nobody knows how it scales far beyond that."""
-    held = {name: max(job.num_devices, largest.get(name, 0)) for name, job in state.running.items()}
-    return held | {name: largest[name] for name in state.waiting if name in largest}
