@@ -101,16 +101,17 @@ def details(outcome: Outcome) -> Details:
 
 
 def average(summaries: Sequence[Summary]) -> Summary:
-    """The mean of every figure over seeds."""
+    """The mean of every figure over the seeds that have it."""
     columns = {one.name: [getattr(summary, one.name) for summary in summaries] for one in fields(Summary)}
-    return Summary(**{name: _mean(np.asarray(values, dtype=float)) for name, values in columns.items()})
+    known = {name: np.array([v for v in values if not math.isnan(v)]) for name, values in columns.items()}
+    return Summary(**{name: _mean(values) for name, values in known.items()})
 
 
 def summary_json(summary: Summary) -> dict[str, float | None]:
     """JSON has no NaN: a mean of nothing is null. Counts are whole numbers."""
     found: dict[str, float | None] = {}
     for name, value in asdict(summary).items():
-        whole = name in ("rescales", "jobs_finished") and value == int(value)
+        whole = name in ("rescales", "jobs_finished") and float(value).is_integer()
         found[name] = None if math.isnan(value) else int(value) if whole else value
     return found
 

@@ -123,6 +123,7 @@ class PolluxTruth:
     def remaining(self, done: float) -> float:
         if not self._iterations:
             return max(0.0, self.total_work - done)
+        # As the original counts: without the epoch under way, and never less than one step.
         return max(1.0, self._iterations[-1] - self._iterations[self._epoch(done)])
 
     def _epoch(self, done: float) -> int:

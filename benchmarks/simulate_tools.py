@@ -1,0 +1,57 @@
+"""What the simulator's benchmarks share: where public traces lie, one run, one printed line.
+
+Traces are not shipped. `--data DIR` names a directory with the public files: `pollux/` (workloads, traces and published
+results of the Pollux simulator, petuum/adaptdl branch osdi21-artifact), `philly-machines/data/` (machine lists of
+Qinghao-Hu/Philly-Trace-Scripts). Only their content counts, so results name it DATA.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from isoscale.scheduling.policy import make_policy
+from isoscale.sim.engine import Outcome
+from isoscale.sim.result import details, summarise, summary_json
+from isoscale.sim.run import Experiment
+
+
+def options(description: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--data", type=Path, required=True, help="directory of the public traces")
+    parser.add_argument("--quick", action="store_true", help="a small part; prints, saves nothing")
+    return parser
+
+
+def parsed(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """The arguments; the recorded command keeps no path of this machine."""
+    arguments = parser.parse_args()
+    sys.argv = [word if word != str(arguments.data) else "DATA" for word in sys.argv]
+    if not arguments.data.is_dir():
+        parser.error(f"--data {arguments.data}: no such directory")
+    return arguments
+
+
+def run(experiment: Experiment, policy: str, jobs: Any, **policy_options: Any) -> tuple[Outcome, dict[str, Any]]:
+    """One simulation and its figures as a flat row."""
+    outcome = experiment.simulate(make_policy(policy, **policy_options), jobs, 0)
+    more = details(outcome)
+    row = {
+        "policy": policy,
+        **{name: rounded(value) for name, value in summary_json(summarise(outcome)).items()},
+        "decisions": more.decisions,
+        "decision_ms_p99": rounded(more.decision_ms_p99),
+        "events": more.events,
+        "event_us": rounded(more.event_us),
+        "wall_s": rounded(more.wall_s),
+    }
+    return outcome, row
+
+
+def rounded(value: float | None) -> float | int | None:
+    """Four significant digits are more than a simulation is worth; counts stay whole."""
+    if value is None or isinstance(value, int):
+        return value
+    return float(f"{value:.5g}")
