@@ -66,7 +66,7 @@ def sizes_of(options: Sequence[DeviceOptions]) -> list[Floats]:
         return []
     num_kinds = options[0].counts.shape[1]
     if num_kinds == 1:
-        return [job.counts[:, 0].astype(np.float64) for job in options]
+        return [np.asarray(job.counts[:, 0], dtype=np.float64) for job in options]
     relative = np.full((len(options), num_kinds), np.nan)
     for row, job in zip(relative, options, strict=True):
         single = job.counts.sum(axis=1) == 1
@@ -75,7 +75,7 @@ def sizes_of(options: Sequence[DeviceOptions]) -> list[Floats]:
         row /= np.nanmax(row) if not np.isnan(row).all() else 1.0
     known = ~np.isnan(relative)
     mean = np.where(known.any(axis=0), np.nansum(relative, axis=0) / np.maximum(known.sum(axis=0), 1), 1.0)
-    return [job.counts @ mean for job in options]
+    return [np.asarray(job.counts @ mean, dtype=np.float64) for job in options]
 
 
 def _by_size(job: DeviceOptions, sizes: Floats, total: int) -> Floats:

@@ -26,7 +26,7 @@ class DeviceOptions:
     counts: NDArray[np.int64]
     rates: NDArray[np.float64]
 
-    def index_of(self, counts: Sequence[int]) -> int:
+    def index_of(self, counts: Sequence[int] | NDArray[np.int64]) -> int:
         """The row with exactly these counts; -1 if it was left out."""
         found = np.flatnonzero((self.counts == np.asarray(counts)).all(axis=1))
         return int(found[0]) if len(found) else -1
