@@ -10,6 +10,7 @@ import typer
 
 from isoscale import __version__
 from isoscale.cli.check import check
+from isoscale.cli.live_job import checkpoint, executor, resume, scale, status, stop
 from isoscale.cli.plan import plan
 from isoscale.cli.replay import replay
 from isoscale.cli.report import report
@@ -31,6 +32,12 @@ cli = typer.Typer(
 cli.command(context_settings={"allow_interspersed_args": True})(run)
 cli.command(context_settings={"allow_interspersed_args": True})(verify)
 cli.command(context_settings={"allow_interspersed_args": True})(check)
+cli.command(context_settings={"ignore_unknown_options": True})(scale)
+cli.command()(status)
+cli.command()(resume)
+cli.command()(checkpoint)
+cli.command()(stop)
+cli.command()(executor)
 cli.command()(replay)
 cli.command()(report)
 cli.command()(simulate)

@@ -109,13 +109,14 @@ def run(
 
 def report_success(console: Console, result: RunResult, workers: int, out: object) -> None:
     why = f" ({result.stop_reason})" if result.stop_reason else ""
+    of_workers = f" of {count(workers, 'logical worker')}" if workers else ""
     changes = [
         f", {count(number, noun)}"
         for number, noun in ((result.num_rescales, "rescale"), (result.num_lost, "lost executor"))
         if number
     ]
     console.print(
-        f"done{why}: {result.step} steps of {count(workers, 'logical worker')} "
+        f"done{why}: {result.step} steps{of_workers} "
         f"in {duration(result.seconds)}{''.join(changes)}",
         highlight=False,
     )

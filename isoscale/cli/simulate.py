@@ -23,6 +23,7 @@ from isoscale.cli import simulate_options as o
 from isoscale.errors import UserError
 from isoscale.scheduling.policy import Policy
 from isoscale.sim.engine import Options, Outcome
+from isoscale.sim.job import SimJob
 from isoscale.sim.recorder import FileRecorder, NullRecorder
 from isoscale.sim.result import details, summarise, summary_json
 from isoscale.sim.run import Experiment, parse_policies
@@ -71,7 +72,7 @@ def simulate(
     )
     options = Options(
         costs=o.costs_of(costs),
-        interval_s=interval,
+        interval_s=o.interval_of(interval),
         interference=o.interference_of(interference),
         failures=o.failures_of(failures),
         quotas=o.quotas_of(quotas),
@@ -87,9 +88,9 @@ def simulate(
         serving=o.serving_of(serving),
     )
     policies = list(parse_policies(policy))
-    experiment.cluster_value()
+    jobs = [experiment.jobs(number) for number in range(seeds)]
     directory = _claim(out)
-    runs = _run_all(experiment, policies, seeds, directory if events else None, directory)
+    runs = _run_all(experiment, policies, jobs, directory if events else None, directory)
     facts = _facts(experiment, seeds)
     _write(directory, runs, facts)
     _show(runs, directory)
@@ -98,12 +99,12 @@ def simulate(
 def _run_all(
     experiment: Experiment,
     policies: Sequence[tuple[str, Callable[[], Policy]]],
-    seeds: int,
+    jobs: Sequence[Sequence[SimJob]],
     events: Path | None,
     directory: Path,
 ) -> list[PolicyRun]:
     console = Console(stderr=True)
-    jobs = [experiment.jobs(seed) for seed in range(seeds)]
+    seeds = len(jobs)
     finished: list[PolicyRun] = []
     all_details = {}
     with _progress(console) as begin:

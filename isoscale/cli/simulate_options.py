@@ -35,6 +35,7 @@ __all__ = [
     "costs_of",
     "failures_of",
     "interference_of",
+    "interval_of",
     "kind_speeds_of",
     "quotas_of",
     "serving_of",
@@ -100,6 +101,12 @@ Events = Annotated[bool, typer.Option("--events/--no-events", help="Write DIR/PO
 
 def costs_of(text: str) -> Costs:
     return parse_costs(text)
+
+
+def interval_of(seconds: float | None) -> float | None:
+    if seconds is not None and not 0 <= seconds < math.inf:
+        raise UserError(field="--interval", value=seconds, problem="is no time", remedy="give 0 or more seconds")
+    return seconds
 
 
 def window_of(text: str | None) -> tuple[float, float]:

@@ -91,7 +91,6 @@ def run_executor(train: Callable[[Job], Any]) -> NoReturn:
     except (OSError, WebSocketException) as error:
         sys.exit(f"isoscale: no coordinator at {url}: {error}")
     member = Member(executor, welcome.settings)
-    hello = _set_up(welcome)
     link = Link(
         socket_,
         path=path,
@@ -99,10 +98,12 @@ def run_executor(train: Callable[[Job], Any]) -> NoReturn:
         ca_file=env.ca_file(),
         control=control_directory(Path(welcome.spec.out)),
         on_message=member.on_message,
-        introduce=lambda: member.rejoin(hello),
+        introduce=member.rejoin,
     )
     link.use_address(url, welcome.term)
     member.link = link
+    threading.Thread(target=_beat, args=(member,), name="heartbeat", daemon=True).start()
+    member.hello = hello = _set_up(welcome)
     member.writer = CheckpointWriter(
         Path(welcome.spec.out) / "checkpoints",
         Identity.of(welcome.spec, fingerprint=hello.fingerprint),
@@ -111,7 +112,6 @@ def run_executor(train: Callable[[Job], Any]) -> NoReturn:
         link.send,
     )
     link.send(hello)
-    threading.Thread(target=_beat, args=(member,), name="heartbeat", daemon=True).start()
     _catch_notice(link)
     code = _run(train, welcome, member)
     link.close()

@@ -46,6 +46,8 @@ def open_socket(url: str, token: str, ca_file: Path | None) -> ClientConnection:
         ssl=trust,
         open_timeout=5,
         close_timeout=1,
+        # A ping draws from Python's global stream, which is a logical worker's while its turn runs.
+        ping_interval=None,
     )
 
 
@@ -59,7 +61,7 @@ class Link:
         ca_file: Path | None,
         control: Path,
         on_message: Callable[[m.FromCoordinator], None],
-        introduce: Callable[[], m.FromExecutor],
+        introduce: Callable[[], m.FromExecutor | None],
     ) -> None:
         """`path` is this executor's place at any coordinator; `introduce` says to a new one who this is."""
         self._path, self._token, self._ca_file, self._control = path, token, ca_file, control
@@ -166,7 +168,9 @@ class Link:
             return  # an old coordinator has nothing to say any more
         try:
             socket = open_socket(f"{url}{self._path}", self._token, self._ca_file)
-            socket.send(m.encode(self._introduce()))
+            introduction = self._introduce()
+            if introduction is not None:
+                socket.send(m.encode(introduction))
         except (OSError, WebSocketException):
             return
         with self._lock:

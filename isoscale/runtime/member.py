@@ -56,6 +56,7 @@ class Member:
         self.pace = Pace()
         self.link: Link
         self.writer: CheckpointWriter
+        self.hello: m.Hello | None = None
         self.generation = 0
         self.members: tuple[int, ...] = ()
         self.shares: tuple[int, ...] = ()
@@ -106,17 +107,21 @@ class Member:
                     self._dismissed = True
             self._orders.notify_all()
 
-    def rejoin(self, hello: m.Hello) -> m.Rejoin:
-        """For a coordinator that has just come."""
-        return m.Rejoin(
-            hello=hello,
-            state=self.state,
-            generation=self.generation,
-            members=self.members,
-            shares=self.shares,
-            step=self.step,
-            highest=self._highest,
-            waiting=self._waiting_broken,
+    def rejoin(self) -> m.Rejoin | None:
+        """For a coordinator that has just come; None as long as this executor is not set up."""
+        return (
+            None
+            if self.hello is None
+            else m.Rejoin(
+                hello=self.hello,
+                state=self.state,
+                generation=self.generation,
+                members=self.members,
+                shares=self.shares,
+                step=self.step,
+                highest=self._highest,
+                waiting=self._waiting_broken,
+            )
         )
 
     def _on_prepare(self, order: m.Prepare) -> None:
@@ -404,6 +409,7 @@ class Member:
         return self._find_others()
 
     def _find_others(self) -> Recovery:
+        left_at = time.time()
         while True:
             order = self._wait(lambda: self._recover)
             self._waiting_broken = True
@@ -424,6 +430,15 @@ class Member:
                 self.link.send(m.Broken(generation=order.generation, reason=str(error)))
                 continue
             self._enter(order, exchange)
+            self.link.send(
+                m.Switched(
+                    generation=order.generation,
+                    step=self.step,
+                    left_at=left_at,
+                    started_at=time.time(),
+                    waited_s=0.0,
+                )
+            )
             return Recovery(exchange, vector)
 
     def _agree(self, exchange: Exchange) -> torch.Tensor | None:

@@ -39,6 +39,8 @@ _MAX_BROKEN = 5
 #: newcomers that die before they are of use, one after the other, until the target is given up
 _MAX_STILLBORN = 3
 _MAX_RESTARTS = 3
+#: logical workers move if that makes a step this much faster: less is noise, and would go back and forth
+_WORTH_MOVING = 1.1
 #: newcomers for a planned change are started when it is due in less than this
 _LEAD_S = 30.0
 _LEAD_STEPS = 20
@@ -107,13 +109,14 @@ class Membership:
     _stillborn: int = 0
     _restarts: int = 0
     _reported: dict[int, m.Beat] = field(default_factory=dict)
+    _recovered: dict[int, m.Switched] = field(default_factory=dict)
     _finished: dict[int, m.Finished] = field(default_factory=dict)
     _saved: bool = False
     _from: int = 0
     _rule: StragglerRule = field(init=False)
 
     def __post_init__(self) -> None:
-        self._rule = StragglerRule(self.settings.straggler_ratio, self.settings.straggler_steps)
+        self._rule = StragglerRule(self.settings.straggler_ratio, self.settings.straggler_steps, _WORTH_MOVING)
 
     # ---- beginning ----
 
@@ -306,6 +309,8 @@ class Membership:
     def on_switched(self, executor: int, switched: m.Switched) -> list[Instruction]:
         if self.attempt is not None and self.attempt.generation == switched.generation:
             self.attempt.switched[executor] = switched
+        elif switched.generation == self.current:
+            self._recovered[executor] = switched
         return []
 
     def on_landed(self, executor: int, generation: int) -> list[Instruction]:
@@ -324,7 +329,7 @@ class Membership:
         self.sealed, self._num_broken, self._broken_at = True, 0, None
         events: list[Instruction] = []
         if self._from:
-            events = [self._rescale_event(self._from, step, 0.0, 0.0)]
+            events = [self._rescale_event(self._from, step, *_pause(self._recovered))]
         self._from = 0
         return [*events, *self._reconcile()]
 
@@ -340,7 +345,7 @@ class Membership:
         self.generation = max(self.generation, attempt.generation)
         self._enter(attempt.members, attempt.shares, attempt.reason, generation=attempt.generation)
         self.sealed, self._num_broken = True, 0
-        pause, wait = _pause(attempt)
+        pause, wait = _pause(attempt.switched)
         instructions: list[Instruction] = [
             *self._announce(joined=attempt.coming),
             self._rescale_event(before, step, pause, wait),
@@ -636,7 +641,7 @@ class Membership:
         self.members, self.shares, self.reason = members, shares, reason
         self.current = generation if generation is not None else self.generation
         self.sealed, self._broken_at = False, None
-        self._reported = {}
+        self._reported, self._recovered = {}, {}
 
     def _meeting_place(self) -> str:
         return f"{self.store}-{self.generation}"
@@ -736,11 +741,11 @@ class Membership:
         return [Fail(error=error, traceback=traceback)]
 
 
-def _pause(attempt: Attempt) -> tuple[float, float]:
+def _pause(switched: dict[int, m.Switched]) -> tuple[float, float]:
     """Seconds from the last one leaving its old step to the first one starting a new one, and of them those waited."""
-    if not attempt.switched:
+    if not switched:
         return 0.0, 0.0
-    waited = max(one.waited_s for one in attempt.switched.values())
-    left = max(one.left_at for one in attempt.switched.values())
-    started = min(one.started_at for one in attempt.switched.values())
+    waited = max(one.waited_s for one in switched.values())
+    left = max(one.left_at for one in switched.values())
+    started = min(one.started_at for one in switched.values())
     return max(0.0, started - left - waited), waited
