@@ -62,7 +62,8 @@ class Pollux:
         base = rates[fair] or rates.max() or 1.0
         rates = rates[: 2 * self._largest.get(job.name, 0) + 1 if self._largest.get(job.name) else 2]
         age = state.now - job.request.submitted_s
-        factor = max(age - job.num_restarts * self._restart_s, 0.0) / (age + self._restart_s)
+        # Not quite 0, or a job that has just come (age 0) would see no use in a free device.
+        factor = max(max(age - job.num_restarts * self._restart_s, 0.0) / (age + self._restart_s), 1e-2)
         factors = np.full(len(rates), factor)
         if job.num_devices < len(rates):
             factors[job.num_devices] = 1.0
