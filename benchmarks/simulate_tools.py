@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,10 @@ def parsed(parser: argparse.ArgumentParser) -> argparse.Namespace:
 
 def run(experiment: Experiment, policy: str, jobs: Any, **policy_options: Any) -> tuple[Outcome, dict[str, Any]]:
     """One simulation and its figures as a flat row."""
+    begun = time.process_time()
     outcome = experiment.simulate(make_policy(policy, **policy_options), jobs, 0)
+    # Of this process on one core: the machine's other guests do not count.
+    cpu_s = time.process_time() - begun
     more = details(outcome)
     row = {
         "policy": policy,
@@ -44,8 +48,8 @@ def run(experiment: Experiment, policy: str, jobs: Any, **policy_options: Any) -
         "decisions": more.decisions,
         "decision_ms_p99": rounded(more.decision_ms_p99),
         "events": more.events,
-        "event_us": rounded(more.event_us),
-        "wall_s": rounded(more.wall_s),
+        "event_us": rounded(1e6 * cpu_s / max(1, more.events)),
+        "cpu_s": rounded(cpu_s),
     }
     return outcome, row
 

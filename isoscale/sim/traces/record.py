@@ -15,7 +15,7 @@ from typing import TextIO
 
 from isoscale.errors import UserError
 
-__all__ = ["Row", "TraceJob", "bad", "open_text", "table"]
+__all__ = ["Row", "TraceJob", "bad", "numbers", "open_text", "table"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +135,21 @@ def table(path: Path, required: Sequence[str], *, delimiter: str = ",") -> Itera
                 column = next(name for name in header[len(values) :] if name in required)
                 raise bad(path, numbers[0], column, "", "the line is too short", f"give {len(header)} fields")
             yield Row(path, numbers[0], dict(zip(header, values, strict=False)))
+
+
+def numbers(path: Path, columns: Sequence[str]) -> list[list[float]]:
+    """The columns of a CSV file of nothing but numbers, fast; as careful as `table` if something is wrong with it."""
+    with open_text(path) as file:
+        header, *lines = file.read().splitlines() or [""]
+    names = [name.strip() for name in header.split(",")]
+    try:
+        places = [names.index(column) for column in columns]
+        rows = [[float(values[place]) for place in places] for values in (line.split(",") for line in lines if line)]
+        if all(math.isfinite(value) and value >= 0 for row in rows for value in row):
+            return rows
+    except (ValueError, IndexError):
+        pass
+    return [[row.number(column) for column in columns] for row in table(path, columns)]
 
 
 def open_text(path: Path) -> TextIO:

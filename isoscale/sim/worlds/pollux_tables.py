@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isoscale.errors import UserError
-from isoscale.sim.traces.record import table
+from isoscale.sim.traces.record import numbers
 
 __all__ = ["PolluxTables"]
 
@@ -111,27 +111,21 @@ class PolluxTables:
         points = [list(key) for key in sorted(groups)]
         values = [list(np.mean(groups[key], axis=0)) for key in sorted(groups)]
         columns = ("num_nodes", "num_replicas", "local_bsz", "step_time", "sync_time")
-        for row in table(self._scalability, columns):
-            numbers = [row.number(column) for column in columns]
-            points.append(numbers[:3])
-            values.append(numbers[3:])
+        for row in numbers(self._scalability, columns):
+            points.append(row[:3])
+            values.append(row[3:])
         return LinearNDInterpolator(np.array(points), np.array(values))
 
 
 def _read_placements(path: Path) -> dict[tuple[int, ...], tuple[Array, Array]]:
-    """Devices per node -> (batches per device, [step, sync] times)."""
+    """Devices per node -> (batches per device, [step, sync] times); a placement is written as a digit per node."""
     found: dict[tuple[int, ...], list[list[float]]] = {}
-    for row in table(path, ("placement", "local_bsz", "step_time", "sync_time")):
-        text = row.text("placement")
-        if not text.isdigit():
-            raise row.bad("placement", text, "is not a digit per node", "give, for example, 44")
-        counts = tuple(map(int, text))
-        found.setdefault(counts, []).append([row.number(name) for name in ("local_bsz", "step_time", "sync_time")])
+    for placement, *values in numbers(path, ("placement", "local_bsz", "step_time", "sync_time")):
+        found.setdefault(tuple(map(int, str(int(placement)))), []).append(values)
     arrays = {counts: np.array(sorted(rows)) for counts, rows in found.items()}
     return {counts: (rows[:, 0], rows[:, 1:]) for counts, rows in arrays.items()}
 
 
 def _read_validation(path: Path) -> Array:
     """Columns progress, iteration, grad_sqr, grad_var, a row per epoch."""
-    columns = ("progress", "iteration", "grad_sqr", "grad_var")
-    return np.array([[row.number(column) for column in columns] for row in table(path, columns)])
+    return np.array(numbers(path, ("progress", "iteration", "grad_sqr", "grad_var")))
