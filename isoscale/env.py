@@ -19,6 +19,7 @@ __all__ = [
     "CA_FILE",
     "COORDINATOR",
     "EXECUTOR",
+    "FAULT",
     "OUT",
     "REFERENCE",
     "REPLAY",
@@ -29,6 +30,7 @@ __all__ = [
     "child_environment",
     "coordinator",
     "executor",
+    "fault",
     "has_breakpoint_hook",
     "is_reference",
     "num_logical_workers",
@@ -47,6 +49,7 @@ WORKERS = "ISOSCALE_WORKERS"
 SEED = "ISOSCALE_SEED"
 REFERENCE = "ISOSCALE_REFERENCE"
 REPLAY = "ISOSCALE_REPLAY"
+FAULT = "ISOSCALE_FAULT"
 
 # numpy.random.seed takes no more than 32 bits.
 _MAX_SEED = 2**32 - 1
@@ -110,6 +113,11 @@ def is_reference(environ: Mapping[str, str] = os.environ) -> bool:
 def replay(environ: Mapping[str, str] = os.environ) -> Path | None:
     """The request that `isoscale replay` wrote for this process: which run, up to which step."""
     return _path(REPLAY, environ)
+
+
+def fault(environ: Mapping[str, str] = os.environ) -> str | None:
+    """Faults that a test wants inside executors (`runtime.fault_points`); coordinators hand it on to them."""
+    return environ.get(FAULT) or None
 
 
 def has_breakpoint_hook(environ: Mapping[str, str] = os.environ) -> bool:

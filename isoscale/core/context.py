@@ -147,6 +147,16 @@ class ContextSwitch:
         for rank, packed in self._packed.items():
             self._load_objects(rank, packed)
 
+    def rewind_one(self, logical_rank: int) -> None:
+        """One context is again as the step found it: its turn was run here only to be compared."""
+        self.leave()
+        assert self._streams is not None
+        self._streams[logical_rank] = self._marked_streams[logical_rank]
+        for name, states in self._marked_generators.items():
+            self._generators[name][1][logical_rank] = states[logical_rank]
+        if self._objects:
+            self._load_objects(logical_rank, self._packed[logical_rank])
+
     def changes_of(self, logical_rank: int) -> list[bytes | None]:
         """What a turn changed in a context, as bytes for the other executors."""
         assert self._streams is not None

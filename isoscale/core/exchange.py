@@ -29,7 +29,6 @@ class ExchangeBrokenError(Exception):
     """
 
 
-
 class Exchange(Protocol):
     placement: Placement
     #: this executor's position in the placement
@@ -67,7 +66,6 @@ class Exchange(Protocol):
 
     def gather_text(self, text: str) -> list[str]:
         """One string from every executor, in placement order. For errors and rare agreements, not for every step."""
-
 
     def retire(self, memory: object) -> None:
         """Close, beside whatever comes next. `memory` is what messages still on the way might be written to."""

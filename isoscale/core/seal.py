@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -33,6 +33,8 @@ class Sealed:
     differing: tuple[int, ...]
     #: every executor is ready to switch to the next generation
     all_ready: bool = False
+    #: sums of what executors added beyond that
+    extra: tuple[int, ...] = ()
 
 
 class Seal:
@@ -44,15 +46,22 @@ class Seal:
         self.vector: torch.Tensor | None = None
         #: in the last round of a seal: whoever else has left it knows that this executor holds the step whole
         self.entered = False
+        self._extra = 0
 
-    def close(self, tally: Tally, *, digest: str, stop: bool, ready: bool) -> Sealed:
-        """Called with every reduced bucket and buffer in hand, by executors that stand at the same position."""
+    def close(self, tally: Tally, *, digest: str, stop: bool, ready: bool = False, extra: Sequence[int] = ()) -> Sealed:
+        """Called with every reduced bucket and buffer in hand, by executors that stand at the same position.
+
+        `extra` are further numbers to be summed, as many on every executor.
+        """
         values = tally.values()
         if self._exchange.placement.num_executors == 1:
-            return Sealed(combine(values), stop, (), ready)
-        self.entered = True
+            return Sealed(combine(values), stop, (), ready, tuple(extra))
+        self.entered, self._extra = True, len(extra)
         while True:
             vector = self._pack(values, digest, stop, ready)
+            if extra:
+                at = _HEADER + self._exchange.placement.num_executors
+                vector[at : at + self._extra] = torch.tensor(extra)
             self._exchange.sum_int64(vector)
             if not vector[_UNKNOWN]:
                 break
@@ -60,16 +69,14 @@ class Seal:
         self.vector, self.entered = vector, False
         return self.read(vector)
 
-    def length(self) -> int:
-        """Elements of the vector, as long as nobody reports a new value."""
-        return self._length()
-
     def read(self, vector: torch.Tensor) -> Sealed:
         """What a vector says that all executors have put into; also one that was received from a luckier executor."""
         digests = vector[_HEADER : _HEADER + self._exchange.placement.num_executors].tolist()
         differing = tuple(e for e, d in enumerate(digests) if d != digests[0])
         all_ready = int(vector[_READY]) == self._exchange.placement.num_executors
-        return Sealed(combine(self._unpack(vector)), bool(vector[_STOP]), differing, all_ready)
+        at = _HEADER + len(digests)
+        extra = tuple(vector[at : at + self._extra].tolist())
+        return Sealed(combine(self._unpack(vector)), bool(vector[_STOP]), differing, all_ready, extra)
 
     def _pack(
         self, values: Mapping[ValueSpec, Mapping[int, torch.Tensor]], digest: str, stop: bool, ready: bool
@@ -104,7 +111,7 @@ class Seal:
         return out
 
     def _places(self) -> list[tuple[ValueSpec, int]]:
-        at = _HEADER + self._exchange.placement.num_executors
+        at = _HEADER + self._exchange.placement.num_executors + self._extra
         n, places = self._exchange.placement.num_logical_workers, []
         for spec in self._specs:
             places.append((spec, at))
@@ -114,7 +121,7 @@ class Seal:
     def _length(self) -> int:
         executors, n = self._exchange.placement.num_executors, self._exchange.placement.num_logical_workers
         sizes = (n + (s.numel if s.kind == "int" else n * s.numel) for s in self._specs)
-        return _HEADER + executors + sum(sizes)
+        return _HEADER + executors + self._extra + sum(sizes)
 
     def _learn(self, values: Mapping[ValueSpec, object]) -> None:
         """Somebody reports a value the others do not know of: agree on the union, in sorted order."""

@@ -16,15 +16,17 @@ from typing import Any
 import msgspec
 import torch
 
-from isoscale.core import codec
+from isoscale.core import audit, codec
+from isoscale.core.audit import Audits
 from isoscale.core.context import ContextSwitch
 from isoscale.core.exchange import Exchange, ExchangeBrokenError
 from isoscale.core.position import PositionGate
 from isoscale.core.rules import Turn, user_location
-from isoscale.core.seal import Seal, Sealed
+from isoscale.core.seal import Seal, Sealed, short_hash
 from isoscale.core.totals import Combined, Tally, Total
 from isoscale.core.tracked import TrackedModel
 from isoscale.core.unkept import AttributeWatch
+from isoscale.errors import AuditError
 
 __all__ = ["NO_BATCH", "Recovery", "Step", "StepEngine"]
 
@@ -48,6 +50,13 @@ class Recovery:
     exchange: Exchange
     #: what all executors had put into the seal that this one did not leave, if another one did; None: do the step again
     vector: torch.Tensor | None
+
+
+class _AgainError(Exception):
+    """The step must be done again with the same executors: some turns gave different bits elsewhere."""
+
+    def __init__(self, audits: Audits) -> None:
+        self.audits = audits
 
 
 @dataclass(slots=True)
@@ -85,6 +94,13 @@ class StepEngine:
         self.broken_at: str | None = None
         #: watch the models' attributes in the next step (costs a walk over all modules)
         self.watch_attributes = True
+        #: which turns of a step are to be run on several executors, by committed seals
+        self.audits: Callable[[], Audits] = dict
+        #: an executor, by position, was found to compute other bits than the rest; the second argument says where
+        self.on_suspect: Callable[[int, str], None] = lambda index, reason: None
+        self.on_doubt: Callable[[str], None] = lambda reason: None
+        self._audits: Audits = {}
+        self._audit_digests: dict[int, int] = {}
         self._expected_buffers: dict[str, list[bool]] = {}
         self._gathered: _Gathered | None = None
 
@@ -105,9 +121,10 @@ class StepEngine:
         # gloo may write into an abandoned exchange's memory until its sockets are closed.
         before.retire([model.sync.move(exchange) for model in self.models])
 
-    def begin(self, training: bool, position: str) -> None:
+    def begin(self, training: bool, position: str, audits: Audits | None = None) -> None:
         self.check_not_broken()
         self.turn.training = training
+        self._audits, self._audit_digests = (audits or {}), {}
         self.gate.announce(position)
         self.contexts.start()
         self.contexts.mark(shared=not self.alone)
@@ -129,6 +146,8 @@ class StepEngine:
 
     def close_turn(self, logical_rank: int) -> None:
         if self.turn.training:
+            if logical_rank in self._audits:
+                self._audit_digests[logical_rank] = self._gradient_digest()
             took_part = [model.close_turn(logical_rank) for model in self.models]
             if not any(took_part):
                 raise self.turn.error("the turn ended without backward()", "call loss.backward() in every turn")
@@ -139,6 +158,22 @@ class StepEngine:
         self.turn.accumulating = False
         self.turn.logical_rank = None
 
+    def audited_here(self) -> list[int]:
+        """Logical workers of other executors whose turns are to be run here too."""
+        return [rank for rank, executors in self._audits.items() if self.exchange.index in executors[1:]]
+
+    def close_audit(self, logical_rank: int) -> None:
+        """A turn that was run only to be compared leaves nothing but its digest."""
+        self._audit_digests[logical_rank] = self._gradient_digest()
+        for model in self.models:
+            model.discard_turn()
+        self.contexts.rewind_one(logical_rank)
+        self.turn.accumulating = False
+        self.turn.logical_rank = None
+
+    def _gradient_digest(self) -> int:
+        return short_hash("/".join(model.gradient_digest() for model in self.models))
+
     def finish(self, tally: Tally, *, digest: str, stop: bool) -> Sealed:
         """Exchange what the turns left, seal, and only then apply it: until the seal the step can be done again.
 
@@ -147,8 +182,33 @@ class StepEngine:
         self.contexts.leave()
         self.gate.check()
         self._gathered = self._gather()
-        sealed = self.seal.close(tally, digest=digest, stop=stop, ready=self.ready())
+        places = [(rank, e) for rank, executors in self._audits.items() for e in executors]
+        mine = [self._audit_digests[rank] if e == self.exchange.index else 0 for rank, e in places]
+        sealed = self.seal.close(tally, digest=digest, stop=stop, ready=self.ready(), extra=mine)
+        if places:
+            self._judge(dict(zip(places, sealed.extra, strict=True)))
         return self._settle(sealed)
+
+    def _judge(self, digests: dict[tuple[int, int], int]) -> None:
+        """Turns that were run on several executors must have given the same gradients; if not, who is wrong?"""
+        audits = self._audits
+        verdict = audit.judge(audits, {rank: [digests[rank, e] for e in audits[rank]] for rank in audits})
+        refereed = any(len(executors) > 2 for executors in audits.values())
+        if not verdict.differing:
+            if refereed:
+                self.on_doubt(f"turns of logical workers {list(audits)} gave other bits once, and not again")
+            return
+        where = f"gradients of logical worker {verdict.differing[0]} differ"
+        if verdict.culprit is not None:
+            self.on_suspect(verdict.culprit, where)
+            raise ExchangeBrokenError(f"an executor is suspected: {where}")
+        if refereed or self.exchange.placement.num_executors < 3:
+            raise AuditError(
+                tensor=f"the gradient of logical worker {verdict.differing[0]}",
+                executors=audits[verdict.differing[0]],
+                remedy="one of them miscomputes, and it takes a third executor to tell which",
+            )
+        raise _AgainError(audit.with_referees(audits, verdict.differing, self.exchange.placement))
 
     def seal_end(self, position: str, digest: str) -> Sealed:
         """A last seal without turns: all executors stand at the end, and hold the same bits."""
@@ -175,11 +235,15 @@ class StepEngine:
             self.seal.vector = recovery.vector
             sealed = self._settle(self.seal.read(recovery.vector))
         else:
-            self.contexts.rewind()
-            for model in self.models:
-                model.rewind()
+            self.rewind()
         self.use(recovery.exchange)
         return sealed
+
+    def rewind(self) -> None:
+        """Everything is again as the step found it."""
+        self.contexts.rewind()
+        for model in self.models:
+            model.rewind()
 
     def _gather(self) -> _Gathered:
         """Everything that the step's turns gave, from all executors; nothing of it in force yet."""
@@ -344,6 +408,9 @@ class Step:
         self._training = training
         self._tally = Tally()
         self._iterated = False
+        #: the turn that runs is another executor's, and counts only there
+        self._auditing = False
+        self._audits: Audits | None = None
         self._combined: Combined | None = None
 
     @property
@@ -362,11 +429,15 @@ class Step:
 
     def log(self, **values: Any) -> None:
         """Report values of this turn; the step's value is the float64 mean over logical workers."""
-        self._tally.log(self._rank("step.log"), values)
+        rank = self._rank("step.log")
+        if not self._auditing:
+            self._tally.log(rank, values)
 
     def sum(self, **values: Any) -> None:
         """Add integers, floats or tensors of this turn into `step.totals` and `loader.totals`."""
-        self._tally.sum(self._rank("step.sum"), values)
+        rank = self._rank("step.sum")
+        if not self._auditing:
+            self._tally.sum(rank, values)
 
     @contextmanager
     def accumulate(self) -> Iterator[None]:
@@ -393,6 +464,10 @@ class Step:
                 return
             except ExchangeBrokenError as broken:
                 sealed = engine.recover(broken)
+                self._audits = None
+            except _AgainError as again:
+                engine.rewind()
+                sealed, self._audits = None, again.audits
             if sealed is not None:
                 self._combined = self._on_sealed(sealed).values
                 return
@@ -400,7 +475,19 @@ class Step:
 
     def _attempt(self) -> Iterator[Any]:
         engine = self._engine
-        engine.begin(self._training, self._position)
+        audits = self._audits if self._audits is not None else engine.audits() if self._training else {}
+        engine.begin(self._training, self._position, audits)
+        for rank in engine.audited_here():
+            engine.open_turn(rank, last=False)
+            self._auditing = True
+            try:
+                yield self._fetch(rank)
+            except GeneratorExit:
+                engine.broken_at = user_location()
+                raise
+            finally:
+                self._auditing = False
+            engine.close_audit(rank)
         watches = []
         if engine.watch_attributes and self._training:
             watches = [AttributeWatch(model.module) for model in engine.models]

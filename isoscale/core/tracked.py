@@ -16,6 +16,7 @@ import torch
 from isoscale.core.buckets import BucketCaps
 from isoscale.core.buffers import BufferSet
 from isoscale.core.exchange import Exchange
+from isoscale.core.fast_hash import fast_digest
 from isoscale.core.rules import Turn, user_location
 from isoscale.core.sync import GradientSync
 from isoscale.errors import UserError
@@ -137,6 +138,15 @@ class TrackedModel:
             self.sync.take(logical_rank, [_contribution(g, p) for g, p in zip(grads, self.params, strict=True)])
         self._reset_turn()
         return True
+
+    def gradient_digest(self) -> str:
+        """Of the turn that has just ended."""
+        return fast_digest([p.grad for p in self.params if p.grad is not None])
+
+    def discard_turn(self) -> None:
+        """The turn was run only to be compared."""
+        self._overlap = None
+        self._reset_turn()
 
     def publish(self, results: list[torch.Tensor], used_by_any: list[bool] | None) -> None:
         """The step is sealed: put the averages into `.grad`. `used_by_any` is None where every parameter must be."""

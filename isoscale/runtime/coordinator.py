@@ -229,6 +229,8 @@ class _Coordinator:
         }
         if self._door.ca_file is not None:
             variables[env.CA_FILE] = str(self._door.ca_file)
+        if fault := env.fault():
+            variables[env.FAULT] = fault
         inherited = {**ALLOCATOR, **env.child_environment(variables)}
         environment = executor_environment(inherited, profile, self._spec.threads)
         command = [sys.executable, self._spec.script, *self._spec.script_args]

@@ -181,6 +181,10 @@ def _make_job(train: Callable[[Job], Any], welcome: m.Welcome, member: Member) -
         job = Job(spec, LocalExchange(spec.workers), sink, device=device, train_code=code_of(train))
         job._approaching = True
     member.attach(job)
+    if fault := env.fault():
+        from isoscale.runtime import fault_points
+
+        fault_points.install(fault, member, job)
     if spec.trace is not None:
         from isoscale.runtime.trace import trace_job
 

@@ -95,6 +95,8 @@ class Job:
         self._approaching = False
         self._pace = Pace()
         self._training_loaders: dict[str, Loader] = {}
+        #: executors compare their state when so many steps are committed, as after every rescale
+        self.audit_at = -1
         #: committed steps, and the present epoch
         self.step = 0
         self.epoch = 0
@@ -261,7 +263,8 @@ class Job:
         self._steps_per_epoch = steps_per_epoch
         every = self._spec.audit_every
         due = every > 0 and self.step > 0 and self.step % every == 0
-        self._digest = self._audit_digest() if due else ""
+        after_rescale = self.step == self.audit_at and not self._engine.alone
+        self._digest = self._audit_digest() if due or after_rescale else ""
         self._audited = self._state.digest() if due and self.is_main else ""
         if due:
             self._engine.watch_attributes = True
@@ -281,7 +284,7 @@ class Job:
     def _committed(self, sealed: Sealed) -> Sealed:
         if sealed.differing:
             self._raise_audit(sealed.differing)
-        if self._digest and self.is_main:
+        if self._audited:
             self._sink.audited(step=self.step, digest=self._audited)
         self.step += 1
         self._pace.sealed(len(self._engine.ranks))

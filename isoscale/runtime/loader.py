@@ -93,6 +93,8 @@ class Loader:
 
     def _fetch(self, logical_rank: int) -> Any:
         job, ranks = self._job, self._job._engine.ranks
+        if logical_rank not in ranks:
+            return self.batches.fetch(logical_rank, self.index, NO_BATCH)  # to be compared with its own executor's turn
         if logical_rank == ranks[0]:
             job._batch_samples = 0
             job._pace.turns_begin()

@@ -18,6 +18,7 @@ import torch
 
 from isoscale.backends.local import restore_priority
 from isoscale.core import codec
+from isoscale.core.audit import chosen_audits
 from isoscale.core.exchange import Exchange, ExchangeBrokenError, LocalExchange
 from isoscale.core.step import Recovery
 from isoscale.errors import ExecutorLostError
@@ -78,6 +79,7 @@ class Member:
         self._landing: Exchange | None = None
         self._exchange: Exchange | None = None
         self._reported = 0
+        self._newest_step = 0
         self._generation_step = 0
         self._job: Job | None = None
 
@@ -224,6 +226,19 @@ class Member:
         job._pace = self.pace
         job._engine.on_broken = self.recover
         job._engine.ready = self._is_ready
+        job._engine.on_suspect = self._suspect
+        job._engine.on_doubt = lambda reason: self.link.send(m.Warned(message=reason))
+        if self.settings.audit_turns > 0:
+            job._engine.audits = lambda: chosen_audits(
+                job._engine.exchange.placement, job._spec.seed, job.step, self.settings.audit_turns
+            )
+
+    def _job_of(self) -> Job:
+        assert self._job is not None
+        return self._job
+
+    def _suspect(self, index: int, reason: str) -> None:
+        self.link.send(m.Suspect(executor=self.members[index], reason=reason))
 
     def _is_ready(self) -> bool:
         return self._switch is not None and self._switch.at_step is None
@@ -255,6 +270,9 @@ class Member:
             if self._recover is not None and self._recover.generation <= order.generation:
                 self._recover = None
         self._generation_step = self._job.step if self._job is not None else 0
+        if self._job is not None:
+            # Not at once: whoever does a step again has passed the place for it.
+            self._job.audit_at = self._generation_step + 1
         self.pace.restart()
 
     # ---- newcomers ----
@@ -294,6 +312,7 @@ class Member:
         self._staged, self._landing = codec.unpack(blob, copy=False), prepared.exchange
         self._enter(order, prepared.exchange)  # type: ignore[arg-type]
         self._generation_step = int(self._staged["step"])
+        self._job_of().audit_at = self._generation_step + 1
 
     def _land(self, job: Job, loader: Loader) -> bool:
         """At a training loader with the state in hand: load it, if this is the place it was taken at."""
@@ -430,6 +449,7 @@ class Member:
                 self.link.send(m.Broken(generation=order.generation, reason=str(error)))
                 continue
             self._enter(order, exchange)
+            self._job_of().audit_at = self._newest_step + 1
             self.link.send(
                 m.Switched(
                     generation=order.generation,
@@ -443,16 +463,18 @@ class Member:
 
     def _agree(self, exchange: Exchange) -> torch.Tensor | None:
         """How far has everybody come? What a luckier executor saw sealed counts for all."""
-        assert self._job is not None
-        engine = self._job._engine
+        job, engine = self._job_of(), self._job_of()._engine
         num = exchange.placement.num_executors
+        self._newest_step = job.step
         if num == 1:
             return None
-        table = torch.zeros(num, 3, dtype=torch.int64)
+        table = torch.zeros(num, 4, dtype=torch.int64)
         held = engine.last_vector
-        table[exchange.index] = torch.tensor([engine.seals, engine.seal.entered, 0 if held is None else held.numel()])
+        size = 0 if held is None else held.numel()
+        table[exchange.index] = torch.tensor([engine.seals, engine.seal.entered, size, job.step])
         exchange.sum_int64(table)
-        seals, entered, sizes = table.unbind(1)
+        seals, entered, sizes, steps = table.unbind(1)
+        self._newest_step = int(steps.max())
         newest = int(seals.max())
         unfit = [i for i in range(num) if seals[i] < newest and (seals[i] < newest - 1 or not entered[i])]
         if exchange.index in unfit:

@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 
-from isoscale.core.digest import digest, flat_state, tensor_digest
+from isoscale.core.digest import digest, flat_state
+from isoscale.core.fast_hash import fast_digest
 from isoscale.core.tracked import TrackedModel
 from isoscale.errors import UserError
 
@@ -130,4 +131,4 @@ def atomic_save(value: Any, path: Path) -> None:
 
 
 def _leaf_digest(leaf: Any) -> str:
-    return tensor_digest(leaf) if isinstance(leaf, torch.Tensor) else repr(leaf)
+    return fast_digest(leaf) if isinstance(leaf, torch.Tensor) else repr(leaf)
