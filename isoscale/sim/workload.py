@@ -128,15 +128,12 @@ class SpeedSources:
 
     def _curved(self, job: TraceJob, curve: Curve, steps: float | None) -> SimJob:
         kinds = self._allowed(job, set(self._kinds))
-        scale = 1.0
-        if steps is None:
-            # In seconds on what was asked for, of the first kind.
-            most_known = max(job.devices, curve.sizes[-1])
-            scale = 1.0 / (curve.dense(most_known)[job.devices] * self._kinds[kinds[0]])
-            steps = job.duration_s if job.duration_s is not None else job.steps or 0.0
         most = job.max_devices or max(job.devices, min(curve.most_devices, job.devices * self._workload.stretch))
-        # Past its fastest size a job that asked for so many is no slower in the model than it was in the log.
-        speed = speed_of(curve, {kind: self._kinds[kind] for kind in kinds}, scale=scale, most=max(most, job.devices))
+        speed = speed_of(curve, {kind: self._kinds[kind] for kind in kinds}, most=max(most, job.devices))
+        if steps is None:
+            # As many steps as it would have made in its time on what it asked for.
+            seconds = job.duration_s if job.duration_s is not None else job.steps or 0.0
+            steps = seconds * speed.tables[kinds[0]][job.devices]
         declared = self._workload.declares_duration or job.steps is not None
         return self._job(job, kinds, speed, steps, most=most, declared=declared)
 

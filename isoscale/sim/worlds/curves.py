@@ -1,8 +1,8 @@
 """Speeds by number of devices: measured curves, and how a job without one is given one.
 
 Curves are measured at a few sizes; between them the logarithm of the rate is linear in the logarithm of the size, and
-beyond the last one the rate stays. A job that states only how long it ran on what it asked for gets the shape of a
-curve drawn by seed, scaled so that it runs exactly that long there.
+beyond the last one the rate stays. A job that states only how long it ran on what it asked for gets a curve drawn by
+seed, and as many steps as take exactly that long there.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ class Curve:
         return (0.0, *rates.tolist())
 
 
-def speed_of(curve: Curve, kinds: Mapping[str, float], *, scale: float = 1.0, most: int = 64) -> TableSpeed:
+def speed_of(curve: Curve, kinds: Mapping[str, float], *, most: int = 64) -> TableSpeed:
     """A speed model of the curve for kinds with these relative speeds."""
     dense = curve.dense(most)
-    tables = {kind: tuple(scale * factor * rate for rate in dense) for kind, factor in kinds.items()}
+    tables = {kind: tuple(factor * rate for rate in dense) for kind, factor in kinds.items()}
     return TableSpeed(tables=tables, batch=curve.batch)
 
 
