@@ -105,7 +105,13 @@ def fit_goodput(points: Sequence[StepPoint], model: GoodputSpeed) -> GoodputSpee
         # One batch cannot tell the two apart; half and half, as Pollux does.
         fixed_s = float(np.mean(seconds)) / 2
         per_sample_s = fixed_s / batches[0]
-    return replace(model, fixed_s=fixed_s, per_sample_s=per_sample_s, communication=fit_communication(points))
+    return replace(
+        model,
+        fixed_s=fixed_s,
+        per_sample_s=per_sample_s,
+        communication=fit_communication(points),
+        proven_devices=max(point.num_devices for point in points),
+    )
 
 
 def _line(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:

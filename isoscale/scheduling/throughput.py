@@ -18,11 +18,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isoscale.scheduling.planner import best_split, split_seconds
-from isoscale.scheduling.state import Shape
+from isoscale.scheduling.state import Shape, SpeedModel
 
-__all__ = ["Communication", "GoodputSpeed", "LogicalWorkerSpeed", "TableSpeed"]
+__all__ = ["Communication", "GoodputSpeed", "LogicalWorkerSpeed", "TableSpeed", "trusted_devices"]
 
 _NUM_BATCHES = 50
+
+
+def trusted_devices(model: SpeedModel, factor: float = 2.0) -> int:
+    """How many devices a scheduler may try: `factor` times what has been measured, at least 1; 0 means any number.
+
+    Models that do not say how far they were measured (`proven_devices`) are taken at their word.
+    """
+    proven = getattr(model, "proven_devices", None)
+    return 0 if proven is None else max(1, int(proven * factor))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +170,8 @@ class GoodputSpeed:
     max_local_batch: int
     #: relative speed by kind; kinds not named run at 1
     kind_factor: Mapping[str, float] = field(default_factory=dict)
+    #: the most devices that costs were measured on; None if they are known throughout
+    proven_devices: int | None = 0
 
     def step_s(self, shape: Shape, batch: int = 0) -> float:
         count = sum(n for _, n in shape)

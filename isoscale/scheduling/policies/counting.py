@@ -65,12 +65,6 @@ def rate_table(state: ClusterState, job: JobView, kind: str, *, batch: int = 0) 
     return rates
 
 
-def explored(largest: Mapping[str, int], state: ClusterState) -> dict[str, int]:
-    """The most devices each active job has held: nobody knows how it scales far beyond that."""
-    held = {name: max(job.num_devices, largest.get(name, 0)) for name, job in state.running.items()}
-    return held | {name: largest[name] for name in state.waiting if name in largest}
-
-
 def requested_rate(state: ClusterState, job: JobView) -> float:
     """Work per second with what the owner asked for."""
     kind = kind_of(state, job)

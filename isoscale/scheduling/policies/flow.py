@@ -23,9 +23,10 @@ from isoscale.scheduling.objectives import efficient_only, option_values, sizes_
 from isoscale.scheduling.options import DeviceOptions, device_options
 from isoscale.scheduling.packing import Counts, Packer
 from isoscale.scheduling.placement import Target, decisions_for
-from isoscale.scheduling.policies.counting import active_jobs, explored
+from isoscale.scheduling.policies.counting import active_jobs
 from isoscale.scheduling.policy import register
 from isoscale.scheduling.state import ClusterState, Decision, JobView
+from isoscale.scheduling.throughput import trusted_devices
 
 __all__ = ["Flow"]
 
@@ -40,8 +41,8 @@ _FIRST_GUESS_S = 300.0
 
 @register("flow", summary="ours: least total completion time, exact, restarts priced; kinds mixed where allowed")
 class Flow:
-    """`horizon_s` is how long a change may take to pay for itself; `explore` bounds a job to that many times the most
-    devices it has held (0: no bound); `declared` False ignores declared work."""
+    """`horizon_s` is how long a change may take to pay for itself; `declared` False ignores declared work; `mix` False
+    keeps every job on one kind at a time."""
 
     interval_s = 60.0
     oracle = False
@@ -50,20 +51,16 @@ class Flow:
     def __init__(
         self,
         horizon_s: float = 600.0,
-        explore: float = 2.0,
         declared: bool = True,
         patience_s: float = 7 * 86400.0,
         mix: bool = True,
     ) -> None:
         self._horizon_s = horizon_s
-        self._explore = explore
         self._declared = declared
         self._patience_s = patience_s
         self._mix = mix
-        self._largest: dict[str, int] = {}
 
     def decide(self, state: ClusterState) -> list[Decision]:
-        self._largest = explored(self._largest, state)
         jobs = [job for job in active_jobs(state) if not self._is_pinned(job)]
         pinned = {job.name: _held(state, job) for job in state.running.values() if self._is_pinned(job)}
         capacity = [
@@ -98,11 +95,10 @@ class Flow:
         return bool(job.allocation) and not job.request.preemptible
 
     def _options(self, state: ClusterState, job: JobView) -> DeviceOptions:
-        most = int(self._largest.get(job.name, 0) * self._explore) if self._explore else job.request.max_devices
-        least = max(1, job.request.min_devices)
-        return device_options(
-            state.cluster, state.capacity_of, job.request, job.speed, most=max(least, most), mix=self._mix
-        )
+        most = trusted_devices(job.speed)
+        if most:
+            most = max(most, job.request.min_devices)
+        return device_options(state.cluster, state.capacity_of, job.request, job.speed, most=most, mix=self._mix)
 
     def _remaining(self, state: ClusterState, job: JobView, options: DeviceOptions) -> float:
         if self._declared and job.name in state.remaining:

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from isoscale.scheduling.autoscaler import allocate
 from isoscale.scheduling.packing import Counts, Packer
 from isoscale.scheduling.placement import Target, decisions_for
-from isoscale.scheduling.policies.counting import by_kind, capacity_of, explored, rate_table
+from isoscale.scheduling.policies.counting import by_kind, capacity_of, rate_table
 from isoscale.scheduling.policy import register
 from isoscale.scheduling.state import ClusterState, Decision, JobView
+from isoscale.scheduling.throughput import trusted_devices
 
 __all__ = ["Pollux"]
 
@@ -35,13 +36,11 @@ class Pollux:
 
     def __init__(self, restart_s: float = 30.0) -> None:
         self._restart_s = restart_s
-        self._largest: dict[str, int] = {}
 
     def decide(self, state: ClusterState) -> list[Decision]:
         sizes: dict[str, Counts] = {}
         worth: dict[str, float] = {}
         ordered: list[JobView] = []
-        self._largest = explored(self._largest, state)
         for kind, jobs in by_kind(state).items():
             capacity = capacity_of(state, kind)
             tables = [self._values(state, job, kind, capacity, len(jobs)) for job in jobs]
@@ -60,7 +59,7 @@ class Pollux:
         rates = rate_table(state, job, kind)
         fair = min(-(-capacity // num_jobs), len(rates) - 1)
         base = rates[fair] or rates.max() or 1.0
-        rates = rates[: 2 * self._largest.get(job.name, 0) + 1 if self._largest.get(job.name) else 2]
+        rates = rates[: (trusted_devices(job.speed) or len(rates)) + 1]
         age = state.now - job.request.submitted_s
         # Not quite 0, or a job that has just come (age 0) would see no use in a free device.
         factor = max(max(age - job.num_restarts * self._restart_s, 0.0) / (age + self._restart_s), 1e-2)
