@@ -119,7 +119,10 @@ class IsoscaleJob:
 
     def migrate(self, executor: str) -> None:
         """To a new process, by the handle for schedulers: there is no command for it."""
-        raise NotReachedError(f"migration of executor {executor}: the runtime has no handle yet")
+        from isoscale.runtime.handle import JobHandle
+
+        with JobHandle(self.out) as handle:
+            handle.migrate(int(executor))
 
     def pids(self) -> dict[str, int]:
         """Executors that were started and have neither left nor been lost, oldest first."""
