@@ -2,7 +2,8 @@
 
 512 devices in nodes of 8 serve a load that swings over the day; training jobs (generated, Philly-like, more than fit)
 use what serving lends and give it back on demand. Three days are simulated, after which whatever still runs is cut
-off. Stop-free scaling: a job that must shrink finishes its step and goes on with what it has left; a step that takes longer than 5 s is given up and made again by those who stay.
+off. Stop-free scaling: a job that must shrink finishes its step and goes on with what it has left; a step that takes
+longer than 5 s is given up and made again by those who stay.
 
 EasyScale's production figures are 62.1 % more utilisation and no failed job on a cluster of over 3,000 devices.
 Targets: busy utilisation at least 1.621x of serving alone, and no device later than 10 s after it was wanted back. The

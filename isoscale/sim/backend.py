@@ -154,9 +154,16 @@ class SimulatedBackend:
         if live.pace is not None and seconds > 0:
             live.done = max(0.0, 2 * live.done - live.pace.after(live.done, seconds * live.factor))
 
-    def release_s(self, live: Live, old_shape: Shape) -> float:
-        """How long the job needs to let go of devices: the step under way, then the handover."""
-        return live.job.truth.step_s(old_shape, live.batch) + self._costs.release_s
+    def let_go(self, live: Live, now: float) -> float:
+        """Seconds that the job needs to let go of devices: the step under way, then the handover.
+
+        Called before the devices change. A step that would take too long is given up, and its work is lost.
+        """
+        step_s, patience_s = live.job.truth.step_s(live.shape, live.batch), self._costs.patience_s
+        if patience_s and step_s > patience_s:
+            self.lose_work(live, step_s, now)
+            step_s = patience_s
+        return step_s + self._costs.release_s
 
     def settle(self, live: Live, now: float) -> None:
         """Books progress up to now."""

@@ -28,6 +28,8 @@ class Costs:
     ready_s: float = 0.0
     #: until a device that is wanted back is free, after the step under way
     release_s: float = 0.0
+    #: a step is not waited for longer than this: it is given up, and made again by those who stay; 0: it always is
+    patience_s: float = 0.0
     #: a crash or a lost device throws away the work since the last checkpoint, on average half of this; 0: nothing
     checkpoint_every_s: float = 0.0
     #: whether a job that loses a device goes on with the others; if not it stops and waits for its turn
@@ -36,7 +38,7 @@ class Costs:
 
 PRESETS = {
     "free": Costs(),
-    "stop-free": Costs(start_s=10.0, resume_s=10.0, rescale_s=0.5, ready_s=10.0, release_s=0.5),
+    "stop-free": Costs(start_s=10.0, resume_s=10.0, rescale_s=0.5, ready_s=10.0, release_s=0.5, patience_s=5.0),
     "stop-resume": Costs(
         start_s=30.0,
         resume_s=30.0,

@@ -380,8 +380,7 @@ class Simulation:
         decisions = self._controller.feed(CapacityChanged(node, devices), self.now)
         latency = 0.0
         for decision in decisions:
-            live = self._live[decision.job]
-            latency = max(latency, self._backend.release_s(live, live.shape))
+            latency = max(latency, self._backend.let_go(self._live[decision.job], self.now))
         self._perform(decisions, "reclaimed")
         self._ledger.capacity.append((self.now, self._working()))
         return latency

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
@@ -12,7 +13,7 @@ from isoscale.sim.backend import Interference
 from isoscale.sim.costs import Costs
 from isoscale.sim.disturbances import DeviceFailures, Lending
 from isoscale.sim.engine import Options
-from isoscale.sim.job import Crash
+from isoscale.sim.job import Crash, ModelTruth
 from isoscale.sim.recorder import ListRecorder
 from tests.unit.sim.worlds_of_one import Scripted, cluster, first_fit, job, run
 
@@ -179,6 +180,19 @@ def test_lent_devices_are_given_back_at_once_and_the_wait_is_measured() -> None:
         "device_lent",
     ]
     assert outcome.ledger.capacity_seconds(0.0, 40.0) == 4 * 10 + 2 * 20 + 4 * 10
+
+
+def test_a_long_step_is_given_up_when_devices_are_wanted_back() -> None:
+    # 16 work is a step of 4 s on four devices at this pace: too long to wait for.
+    slow = job("a", devices=4, work=100.0)
+    truth = ModelTruth(slow.declared, 100.0)
+    monkey = dataclasses.replace(slow, truth=truth)
+    truth.step_s = lambda shape, batch: 4.0  # type: ignore[method-assign]
+    options = Options(lendings=[Lending(10.0, 0, 2)], costs=Costs(release_s=0.5, patience_s=3.0))
+    outcome, _ = run([monkey], cluster(4), Scripted(first_fit), options)
+    assert outcome.ledger.reclaims == [(10.0, 2, 3.5)]
+    # 40 done, 16 of them lost; 76 left on two devices.
+    assert outcome.finished_s[0] == pytest.approx(10.0 + 38.0)
 
 
 def test_a_failed_device_shrinks_or_stops_its_job() -> None:
