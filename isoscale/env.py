@@ -7,6 +7,7 @@ process they start through `child_environment`.
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 from collections.abc import Mapping
@@ -32,6 +33,7 @@ __all__ = [
     "executor",
     "fault",
     "has_breakpoint_hook",
+    "host",
     "is_reference",
     "num_logical_workers",
     "out",
@@ -44,6 +46,7 @@ COORDINATOR = "ISOSCALE_COORDINATOR"
 TOKEN_FILE = "ISOSCALE_TOKEN_FILE"
 CA_FILE = "ISOSCALE_CA_FILE"
 EXECUTOR = "ISOSCALE_EXECUTOR"
+HOST = "ISOSCALE_HOST"
 OUT = "ISOSCALE_OUT"
 WORKERS = "ISOSCALE_WORKERS"
 SEED = "ISOSCALE_SEED"
@@ -80,6 +83,17 @@ def token_file(environ: Mapping[str, str] = os.environ) -> Path | None:
 def ca_file(environ: Mapping[str, str] = os.environ) -> Path | None:
     """Certificates by which an executor knows its coordinator, where the address is wss://."""
     return _path(CA_FILE, environ)
+
+
+def host(environ: Mapping[str, str] = os.environ) -> str | None:
+    """The address under which other executors reach this one, where it is not the one that reaches the coordinator."""
+    value = environ.get(HOST)
+    if not value:
+        return None
+    try:
+        return str(ipaddress.ip_address(value))
+    except ValueError:
+        raise UserError(field=HOST, value=value, problem="not an IP address", remedy="give this machine's") from None
 
 
 def executor(environ: Mapping[str, str] = os.environ) -> int | None:

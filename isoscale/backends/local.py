@@ -17,6 +17,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from isoscale import env
+
 __all__ = [
     "ALLOCATOR",
     "AdoptedProcess",
@@ -24,6 +26,7 @@ __all__ = [
     "NewLines",
     "born",
     "can_lower_priority",
+    "is_executor",
     "is_stopped",
     "restore_priority",
     "start_process",
@@ -150,6 +153,15 @@ def born(pid: int) -> int:
     """When a process was born, in clock ticks since the system was; 0 if there is none. Tells it from a successor."""
     fields = _stat(pid)
     return int(fields[19]) if fields else 0
+
+
+def is_executor(pid: int, executor: int) -> bool:
+    """Whether the process was started as this executor. A number that somebody sends could be any process's."""
+    if not sys.platform.startswith("linux"):
+        return True
+    with contextlib.suppress(OSError):
+        return f"{env.EXECUTOR}={executor}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    return False
 
 
 def is_stopped(pid: int) -> bool:

@@ -123,6 +123,9 @@ def executor(
     script: Annotated[
         Path | None, typer.Option(help="The training script, where it has another path on this machine.")
     ] = None,
+    host: Annotated[
+        str | None, typer.Option(help="Address under which other executors reach this one, if it must be chosen.")
+    ] = None,
     ca: Ca = None,
 ) -> None:
     """Join a running job from any shell, Slurm step or pod: serves as a spare until the job wants it."""
@@ -153,6 +156,8 @@ def executor(
     }
     if ca is not None:
         variables[env.CA_FILE] = str(ca.resolve())
+    if host is not None:
+        variables[env.HOST] = host
     environment = executor_environment({**ALLOCATOR, **env.child_environment(variables)}, profile, spec.threads)
     Console(stderr=True).print(
         Text(f"joined as executor {welcome.executor} of a job of {count(spec.workers, 'logical worker')}", style="dim")

@@ -16,7 +16,7 @@ from rich.text import Text
 from isoscale.cli import options as o
 from isoscale.cli.progress import Progress, count, duration
 from isoscale.runtime.coordinator import RunResult, run_job
-from isoscale.runtime.door import Security
+from isoscale.runtime.door import Security, check_security
 from isoscale.types import Settings
 
 __all__ = ["report_failure", "report_success", "run"]
@@ -94,6 +94,7 @@ def run(
         host=listen,
     )
     security = Security(port=port, certificate=certificate, key=key)
+    check_security(listen, security)
     directory = o.claim_directory(out, script, resume=resume)
     spec = replace(spec, out=str(directory))
     with Progress(console) as progress:
@@ -116,8 +117,7 @@ def report_success(console: Console, result: RunResult, workers: int, out: objec
         if number
     ]
     console.print(
-        f"done{why}: {result.step} steps{of_workers} "
-        f"in {duration(result.seconds)}{''.join(changes)}",
+        f"done{why}: {result.step} steps{of_workers} in {duration(result.seconds)}{''.join(changes)}",
         highlight=False,
     )
     console.print(f"digest {result.digest}", highlight=False)

@@ -16,6 +16,7 @@ from isoscale.types import JobSpec, Settings
 
 __all__ = [
     "MAX_MESSAGE_BYTES",
+    "UNKNOWN_EXECUTOR",
     "Approach",
     "Audited",
     "Beat",
@@ -63,6 +64,8 @@ __all__ = [
 ]
 
 MAX_MESSAGE_BYTES = 4 * 2**20
+#: why a coordinator closes the connection of an executor that is none of its own (any more)
+UNKNOWN_EXECUTOR = "not an executor of this job"
 
 
 class _Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
@@ -174,6 +177,8 @@ class Hello(_Message, frozen=True, kw_only=True, tag=True):
     factors: dict[str, str]
     #: tells machines apart, so that a coordinator knows which processes it can signal
     machine: str = ""
+    #: where this executor serves a store, if the job spans machines
+    store: str = ""
 
 
 class Rejoin(_Message, frozen=True, kw_only=True, tag=True):

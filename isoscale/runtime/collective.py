@@ -20,7 +20,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -29,6 +28,7 @@ import torch.distributed
 from isoscale.core.exchange import ExchangeBrokenError
 from isoscale.core.gradients import FlatBucket, RingBucket, TreeSums
 from isoscale.core.reduce import Chunk, combine_subtrees, local_subtrees
+from isoscale.runtime.store import open_store
 from isoscale.types import Placement
 
 __all__ = ["GlooExchange", "break_group", "connect", "form_group", "receive_blob", "send_blob"]
@@ -43,18 +43,17 @@ _FORMING_TIMEOUT = timedelta(seconds=20)
 _BLOB_TAG, _BREAKING_TAG = 2**30, 2**30 + 2
 
 
-def connect(store_path: Path, placement: Placement, index: int, *, host: str = "127.0.0.1") -> GlooExchange:
-    """Form the process group of one generation. Every member of the placement must call this."""
-    return GlooExchange(form_group(store_path, index, placement.num_executors, host), placement, index)
+def connect(place: str, placement: Placement, index: int, *, host: str = "127.0.0.1") -> GlooExchange:
+    """Form the process group of one generation at a `place` (`runtime.store`). Every member must call this."""
+    return GlooExchange(form_group(place, index, placement.num_executors, host), placement, index)
 
 
-def form_group(store_path: Path, index: int, size: int, host: str) -> Any:
+def form_group(place: str, index: int, size: int, host: str) -> Any:
     options = dist.ProcessGroupGloo._Options()
     options._devices = [dist.ProcessGroupGloo.create_device(hostname=host)]
     options._timeout = _FORMING_TIMEOUT
     try:
-        store = dist.FileStore(str(store_path), size)
-        store.set_timeout(_FORMING_TIMEOUT)
+        store = open_store(place, size, _FORMING_TIMEOUT)
         group = dist.ProcessGroupGloo(store, index, size, options)
         group._set_default_timeout(_TIMEOUT)
     except RuntimeError as error:

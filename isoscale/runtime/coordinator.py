@@ -22,6 +22,7 @@ from isoscale.backends.local import (
     LocalProcess,
     NewLines,
     born,
+    is_executor,
     is_stopped,
     start_process,
 )
@@ -36,6 +37,7 @@ from isoscale.runtime.instructions import Done, Emit, Fail, Instruction, Kill, R
 from isoscale.runtime.journal import Journal, Observer, RunResult
 from isoscale.runtime.machine import machine_id
 from isoscale.runtime.rescale import Membership, PlanEntry
+from isoscale.runtime.standing import may_say
 from isoscale.runtime.status import status_of
 from isoscale.types import JobSpec, Level, Placement, Settings
 
@@ -47,6 +49,8 @@ _FAREWELL_S = 5.0
 _ADOPTION_S = 15.0
 #: how long an executor on another machine may be without a connection
 _AWAY_S = 3.0
+#: how long one that was told it may join has to start its script
+_JOINING_S = 120.0
 
 
 async def run_job(
@@ -130,6 +134,10 @@ class _Coordinator:
         self._outcome: asyncio.Future[Done | Fail] = asyncio.get_running_loop().create_future()
         self._journal = Journal(spec, observer, clock)
         self._hellos: dict[int, m.Hello] = {}
+        #: on other machines, started under an earlier coordinator: they may come back
+        self._expected: set[int] = set()
+        #: were told that they may join, and when
+        self._joining: dict[int, float] = {}
         self._last_checkpoint: tuple[int, float] | None = None
         self._output: tuple[int, NewLines] | None = None
         self._shown: set[int] = set()
@@ -153,7 +161,7 @@ class _Coordinator:
                     ticker.cancel()
                 for watcher in self._watchers:
                     watcher.cancel()
-                await asyncio.gather(*(process.end() for process in self._processes.values()))
+                await asyncio.gather(self._end_remote(), *(process.end() for process in self._processes.values()))
                 self._forward_output()
                 self._journal.close(list(self._hellos.values()))
                 self._control.close()
@@ -174,14 +182,16 @@ class _Coordinator:
         """Find out who is alive, wait until they have said how far they are, and go on."""
         alive = {}
         for executor, fields in self._control.load_executors().items():
-            if fields.get("machine") == machine_id() and born(fields["pid"]) == fields["born"]:
+            if fields.get("machine") != machine_id():
+                self._expected.add(executor)
+            elif born(fields["pid"]) == fields["born"]:
                 alive[executor] = fields
         result = self._control.result()
         if not alive and result and self._journal.result.step <= result["step"]:
             self._journal.result.step = result["step"]
             self._outcome.set_result(Done(**result))
             return
-        if not alive:
+        if not alive and not self._expected:
             path, step = self._newest_checkpoint(required=False)
             self._journal.rewind(step)
             self._perform(self.membership.begin(path, step))
@@ -191,12 +201,14 @@ class _Coordinator:
                 self._adopt(executor, fields["pid"])
         deadline = self._clock.monotonic() + _ADOPTION_S
         while self._clock.monotonic() < deadline:
-            if all(e in self._hellos or e not in self._processes for e in alive):
+            awaited = {e for e in alive if e in self._processes} | self._expected
+            if awaited <= set(self._hellos):
                 break
             await asyncio.sleep(0.02)
         for executor in alive:
             if executor in self._processes and executor not in self._hellos:
                 self._processes[executor].kill()
+        self._expected.clear()
         self._perform(self.membership.adopted())
 
     def _newest_checkpoint(self, *, required: bool) -> tuple[str, int]:
@@ -264,6 +276,9 @@ class _Coordinator:
             executor: {"pid": process.pid, "born": born(process.pid), "machine": machine_id()}
             for executor, process in self._processes.items()
         }
+        for executor, hello in self._hellos.items():
+            if executor not in fields and executor in self.membership.roster:
+                fields[executor] = {"pid": hello.pid, "born": 0, "machine": hello.machine}
         with contextlib.suppress(OSError):
             self._control.save_executors(fields)
 
@@ -292,10 +307,34 @@ class _Coordinator:
                 reason = self._why_dead(executor, process.pid, now)
                 if reason and executor not in self._kill_reasons:
                     self._kill(executor, reason)
-            for executor in self._door.away(now, _AWAY_S):
-                if executor not in self._processes:
-                    self._perform(self.membership.on_lost(executor, "its connection is gone"))
+            self._look_at_remote(now)
             self._perform(self.membership.on_tick(now))
+
+    def _look_at_remote(self, now: float) -> None:
+        """Executors that cannot be signalled are known by their connections only."""
+        for executor in self._door.away(now, _AWAY_S):
+            if executor not in self._processes:
+                self._lose_remote(executor, "its connection is gone")
+        for executor in list(self._hellos):
+            silent = self._door.silent_for(executor, now)
+            if silent is not None and silent > self._settings.lost_after_s and executor not in self._processes:
+                self._door.drop(executor)
+                self._lose_remote(executor, f"no heartbeat for {silent:.1f} s")
+        for executor, since in list(self._joining.items()):
+            if now - since > _JOINING_S:
+                self._lose_remote(executor, "it asked to join and never came")
+
+    async def _end_remote(self) -> None:
+        """What cannot be killed is told to go, and has a moment to hear it."""
+        remote = [e for e in self._hellos if e not in self._processes]
+        for executor in remote:
+            self._door.send(executor, m.Leave(reason="the job is over"))
+        await asyncio.gather(*(self._door.closed(executor, _FAREWELL_S) for executor in remote))
+
+    def _lose_remote(self, executor: int, reason: str) -> None:
+        self._joining.pop(executor, None)
+        self._perform(self.membership.on_lost(executor, reason))
+        self._save_executors()
 
     def _why_dead(self, executor: int, pid: int, now: float) -> str:
         """A stopped or hung process is dead for the others, and is made so."""
@@ -338,7 +377,7 @@ class _Coordinator:
 
     def _on_executor(self, executor: int) -> m.Welcome | None:
         one = self.membership.roster.get(executor)
-        adopting = one is None and executor in self._processes
+        adopting = one is None and (executor in self._processes or executor in self._expected)
         if one is None and not adopting:
             return None
         kind = one.kind if one is not None else self.membership.target.kinds[0]
@@ -348,7 +387,9 @@ class _Coordinator:
         """Somebody started `isoscale executor --join`: who it is, or why not."""
         if kind not in self._spec.kinds:
             return f"kind {kind} was not declared when the job began ({', '.join(self._spec.kinds)})"
-        return self._welcome(self.membership.on_joining(kind), kind)
+        executor = self.membership.on_joining(kind)
+        self._joining[executor] = self._clock.monotonic()
+        return self._welcome(executor, kind)
 
     def _welcome(self, executor: int, kind: str) -> m.Welcome:
         return m.Welcome(
@@ -357,6 +398,8 @@ class _Coordinator:
 
     def _on_message(self, executor: int, message: m.FromExecutor) -> None:
         membership, journal = self.membership, self._journal
+        if not may_say(membership, executor, message):
+            return
         match message:
             case m.Hello() | m.Rejoin():
                 self._on_introduction(executor, message)
@@ -413,14 +456,16 @@ class _Coordinator:
         hello = message if isinstance(message, m.Hello) else message.hello
         known = executor in self._hellos
         self._hellos[executor] = hello
-        if executor not in self._processes and hello.machine == machine_id():
+        self._joining.pop(executor, None)
+        if executor not in self._processes and hello.machine == machine_id() and is_executor(hello.pid, executor):
             with contextlib.suppress(ProcessLookupError):
                 self._adopt(executor, hello.pid)
-                self._save_executors()
         if isinstance(message, m.Hello):
             self._perform(self.membership.on_hello(message))
         elif not known:
             self.membership.on_rejoin(message)
+        if not known:
+            self._save_executors()
 
     # ---- requests ----
 
@@ -527,8 +572,10 @@ class _Coordinator:
             result.exit_code, result.digest, result.step = 0, outcome.digest, outcome.step
             result.stop_reason = outcome.stop_reason
             self._journal.write("finished", step=outcome.step, digest=outcome.digest)
-            for executor in self._processes:
+            for executor, process in self._processes.items():
                 self._door.send(executor, m.Dismiss())
+                if not self.membership.has_finished(executor):
+                    process.kill()  # a spare, a newcomer, or one that nobody needs any more
             waits = [process.wait() for process in self._processes.values()]
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(asyncio.gather(*waits), _FAREWELL_S)

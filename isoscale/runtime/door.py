@@ -1,8 +1,9 @@
 """The coordinator's socket: who may come in, which connection is whose, and what is said on it.
 
-Everybody shows the run's token (compared in constant time) before a byte of theirs is read as a message;
-messages are bounded; one that is malformed, or comes from somebody unknown, ends its connection and nothing
-else. Binds to loopback unless told otherwise, with TLS where a certificate is given. Knows no protocol.
+Everybody shows the run's token (compared in constant time) before a byte of theirs is read as a message; few may
+be about to at a time, and not for long. Messages are bounded; one that is malformed, or comes from somebody unknown
+or in another's name, ends its connection and nothing else. Binds to loopback unless told otherwise, with TLS where
+a certificate is given. Knows no protocol.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import asyncio
 import contextlib
 import hmac
 import http
+import logging
 import re
 import ssl
 import time
@@ -24,12 +26,22 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 
+from isoscale.errors import UserError
 from isoscale.protocol import messages as m
+from isoscale.runtime.gate import Gate, listening_socket
 
-__all__ = ["Door", "Security"]
+__all__ = ["Door", "Security", "check_security"]
 
 #: outgoing messages of a peer that does not read
 _MAX_QUEUE = 10_000
+#: seconds for the handshakes of TLS and WebSocket, and how many may be in them at a time
+_OPEN_TIMEOUT_S = 5.0
+_MAX_OPENING = 64
+
+# A stranger's garbage is nothing that the person at the terminal could do anything about.
+_log = logging.getLogger(__name__)
+_log.addHandler(logging.NullHandler())
+_log.propagate = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,28 +79,28 @@ class Door:
         self._peers: dict[int, _Peer] = {}
         self._queues: dict[ServerConnection, asyncio.Queue[bytes]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._gate: Gate | None = None
         self.url = ""
         self.ca_file = self._security.certificate
 
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator[str]:
-        """Serve; gives the URL."""
-        context = None
-        if self._security.certificate is not None:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(self._security.certificate, self._security.key)
+        """Serve; gives the URL. Raises UserError if the address or the certificate cannot be used."""
+        context = _tls(self._security)
+        self._gate = listening_socket(self._host, self._security.port, _MAX_OPENING)
         async with serve(
             self._serve,
-            self._host,
-            self._security.port,
+            sock=self._gate,
             process_request=self._authenticate,
             max_size=m.MAX_MESSAGE_BYTES,
             compression=None,
             ssl=context,
             ping_interval=None,
+            open_timeout=_OPEN_TIMEOUT_S,
             close_timeout=1,
-        ) as server:
-            host, port = next(iter(server.sockets)).getsockname()[:2]
+            logger=_log,
+        ):
+            host, port = self._gate.getsockname()[:2]
             shown = f"[{host}]" if ":" in host else host
             self.url = f"{'wss' if context else 'ws'}://{shown}:{port}"
             yield self.url
@@ -136,7 +148,9 @@ class Door:
 
     def _authenticate(self, connection: ServerConnection, request: Request) -> Response | None:
         given = request.headers.get_all("Authorization")
-        if len(given) == 1 and hmac.compare_digest(given[0].encode(), self._expected):
+        if len(given) == 1 and hmac.compare_digest(given[0].encode(errors="surrogateescape"), self._expected):
+            if self._gate is not None:
+                self._gate.admit(connection.transport.get_extra_info("socket").fileno())
             return None
         return connection.respond(http.HTTPStatus.UNAUTHORIZED, "a token is required\n")
 
@@ -153,8 +167,10 @@ class Door:
                 await self._serve_client(connection)
             elif target.path == "/join":
                 await self._serve_joining(connection, parse_qs(target.query).get("kind", ["cpu"])[0])
-        except (ConnectionClosed, msgspec.DecodeError, msgspec.ValidationError):
+        except ConnectionClosed:
             pass
+        except (_Malformed, msgspec.DecodeError, RecursionError):
+            await connection.close(1008, "malformed")
         finally:
             sender.cancel()
             del self._queues[connection]
@@ -163,7 +179,9 @@ class Door:
     async def _serve_executor(self, connection: ServerConnection, executor: int) -> None:
         welcome = self.on_executor(executor)
         if welcome is None:
-            return  # nobody knows it
+            # One that was taken for dead, or of another run: there is nothing for it to do here any more.
+            await connection.close(1008, m.UNKNOWN_EXECUTOR)
+            return
         before = self._peers.get(executor)
         if before is not None:
             self._later(before.connection.close())  # it has come again
@@ -172,6 +190,8 @@ class Door:
         try:
             async for frame in connection:
                 message = m.decode_from_executor(frame if isinstance(frame, bytes) else frame.encode())
+                if _author(message) not in (None, executor):
+                    raise _Malformed
                 peer.heard_at = time.monotonic()
                 peer.count += not isinstance(message, m.Rejoin)
                 if self._peers.get(executor) is peer:
@@ -203,6 +223,46 @@ class Door:
         task = asyncio.ensure_future(work)  # type: ignore[call-overload]
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+class _Malformed(Exception):  # noqa: N818 - ends a connection, no more
+    """A message that this peer may not send."""
+
+
+def check_security(host: str, security: Security) -> None:
+    """Raises UserError if a door could not be opened there."""
+    _tls(security)
+    listening_socket(host, security.port, _MAX_OPENING).close()
+
+
+def _tls(security: Security) -> ssl.SSLContext | None:
+    if security.certificate is None:
+        if security.key is not None:
+            raise UserError(
+                field="--key", value=security.key, problem="a key without a certificate", remedy="give --certificate"
+            )
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(security.certificate, security.key)
+    except OSError as error:  # ssl.SSLError is one
+        raise UserError(
+            field="--certificate",
+            value=security.certificate,
+            problem=f"cannot be used with its key ({error.strerror or error})",
+            remedy="give --certificate and --key as PEM files",
+        ) from None
+    return context
+
+
+def _author(message: m.FromExecutor) -> int | None:
+    """Who the message says it is from, where it does."""
+    match message:
+        case m.Hello() | m.Finished() | m.Failed():
+            return message.executor
+        case m.Rejoin():
+            return message.hello.executor
+    return None
 
 
 async def _send_all(connection: ServerConnection, queue: asyncio.Queue[bytes]) -> None:

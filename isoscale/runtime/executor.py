@@ -8,6 +8,7 @@ Without a coordinator it trains on.
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import os
 import signal
 import sys
@@ -35,7 +36,7 @@ from isoscale.runtime.checkpoints import CheckpointWriter
 from isoscale.runtime.control import control_directory
 from isoscale.runtime.execute import code_of, execute
 from isoscale.runtime.job import Job, Value, step_loss
-from isoscale.runtime.link import Link, open_socket
+from isoscale.runtime.link import Link, address_here, open_socket
 from isoscale.runtime.machine import machine_id
 from isoscale.runtime.member import Leaving, Member
 from isoscale.runtime.selfcheck import check_ring
@@ -90,7 +91,8 @@ def run_executor(train: Callable[[Job], Any]) -> NoReturn:
         welcome = _welcome(socket_)
     except (OSError, WebSocketException) as error:
         sys.exit(f"isoscale: no coordinator at {url}: {error}")
-    member = Member(executor, welcome.settings)
+    host = env.host() or address_here(welcome.settings.host, socket_)
+    member = Member(executor, welcome.settings, host)
     link = Link(
         socket_,
         path=path,
@@ -99,11 +101,12 @@ def run_executor(train: Callable[[Job], Any]) -> NoReturn:
         control=control_directory(Path(welcome.spec.out)),
         on_message=member.on_message,
         introduce=member.rejoin,
+        on_refused=member.on_refused,
     )
     link.use_address(url, welcome.term)
     member.link = link
     threading.Thread(target=_beat, args=(member,), name="heartbeat", daemon=True).start()
-    member.hello = hello = _set_up(welcome)
+    member.hello = hello = _set_up(welcome, host)
     member.writer = CheckpointWriter(
         Path(welcome.spec.out) / "checkpoints",
         Identity.of(welcome.spec, fingerprint=hello.fingerprint),
@@ -152,8 +155,12 @@ def _run(train: Callable[[Job], Any], welcome: m.Welcome, member: Member) -> int
     return 0
 
 
-def _set_up(welcome: m.Welcome) -> m.Hello:
-    spec = welcome.spec
+def _set_up(welcome: m.Welcome, host: str) -> m.Hello:
+    spec, store = welcome.spec, ""
+    if not ipaddress.ip_address(host).is_loopback:
+        from isoscale.runtime.store import StoreServer
+
+        store = StoreServer(host).address
     determinism.apply(spec.determinism, spec.threads, spec.profile)
     if spec.order == "ddp":
         check_ring(spec.workers)
@@ -166,6 +173,7 @@ def _set_up(welcome: m.Welcome) -> m.Hello:
         kernels=kernels,
         factors=determinism.factors().to_dict(),
         machine=machine_id(),
+        store=store,
     )
 
 

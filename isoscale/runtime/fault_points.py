@@ -19,14 +19,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from isoscale.core.exchange import ExchangeBrokenError
 from isoscale.errors import UserError
 
 if TYPE_CHECKING:
     from isoscale.runtime.job import Job
     from isoscale.runtime.member import Member
 
-__all__ = ["POINTS", "FaultPoint", "install", "parse"]
+__all__ = ["POINTS", "Action", "FaultPoint", "InjectedError", "install", "parse"]
 
 Action = Literal["kill", "stop", "term", "raise", "break", "sleep"]
 
@@ -123,6 +122,8 @@ class _Trigger:
             case "raise":
                 raise InjectedError(f"at the point {fault.point}")
             case "break":
+                from isoscale.core.exchange import ExchangeBrokenError
+
                 exchange = self.job._engine.exchange
                 if hasattr(exchange, "break_off"):
                     exchange.break_off()
@@ -229,9 +230,7 @@ def _saving(trigger: _Trigger) -> None:
     (trigger.before if trigger.fault.point == "saving" else trigger.after)(executor, "_save_result")
 
 
-def _wrap_object(
-    get: Callable[[_Trigger], object], name: str, *, after: bool = False
-) -> Callable[[_Trigger], None]:
+def _wrap_object(get: Callable[[_Trigger], object], name: str, *, after: bool = False) -> Callable[[_Trigger], None]:
     def wrap(trigger: _Trigger) -> None:
         (trigger.after if after else trigger.before)(get(trigger), name)
 

@@ -9,21 +9,22 @@ from __future__ import annotations
 
 import contextlib
 import json
+import socket as sockets
 import ssl
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
-from websockets.exceptions import WebSocketException
+from websockets.exceptions import ConnectionClosed, WebSocketException
 from websockets.sync.client import ClientConnection
 from websockets.sync.client import connect as connect_websocket
 
 from isoscale.protocol import messages as m
 
-__all__ = ["ADDRESS_FILE", "Link", "open_socket"]
+__all__ = ["ADDRESS_FILE", "Link", "address_here", "open_socket"]
 
 #: where a coordinator writes its address, in the run's control directory
 ADDRESS_FILE = "coordinator.json"
@@ -51,6 +52,20 @@ def open_socket(url: str, token: str, ca_file: Path | None) -> ClientConnection:
     )
 
 
+def address_here(host: str, socket: ClientConnection) -> str:
+    """Where this executor's data plane binds: the job's address, or, if that is another machine's, its own.
+
+    Its own is the one from which it reaches the coordinator.
+    """
+    try:
+        family, kind, protocol, _, address = sockets.getaddrinfo(host, 0, type=sockets.SOCK_STREAM)[0]
+        with sockets.socket(family, kind, protocol) as probe:
+            probe.bind(address)
+        return str(address[0])
+    except OSError:
+        return str(socket.local_address[0])
+
+
 class Link:
     def __init__(
         self,
@@ -62,10 +77,14 @@ class Link:
         control: Path,
         on_message: Callable[[m.FromCoordinator], None],
         introduce: Callable[[], m.FromExecutor | None],
+        on_refused: Callable[[str], None],
     ) -> None:
-        """`path` is this executor's place at any coordinator; `introduce` says to a new one who this is."""
+        """`path` is this executor's place at any coordinator; `introduce` says to a new one who this is.
+
+        `on_refused`: the coordinator has no such executor (any more), and says so.
+        """
         self._path, self._token, self._ca_file, self._control = path, token, ca_file, control
-        self._on_message, self._introduce = on_message, introduce
+        self._on_message, self._introduce, self._on_refused = on_message, introduce, on_refused
         self._lock = threading.Condition()
         #: not acknowledged yet; the first `_sent` of them have been sent on the present connection
         self._waiting: deque[bytes] = deque()
@@ -137,7 +156,7 @@ class Link:
             self._reconnect()
 
     def _receive_all(self, socket: ClientConnection) -> None:
-        with contextlib.suppress(OSError, WebSocketException, msgspec.DecodeError):
+        with contextlib.suppress(OSError, WebSocketException, msgspec.DecodeError), self._noticing_refusal():
             for frame in socket:
                 message = m.decode_from_coordinator(frame if isinstance(frame, bytes) else frame.encode())
                 if isinstance(message, m.Heard):
@@ -147,6 +166,14 @@ class Link:
                     self._on_message(message)
                 else:
                     self._on_message(message)
+
+    @contextlib.contextmanager
+    def _noticing_refusal(self) -> Iterator[None]:
+        try:
+            yield
+        except ConnectionClosed as closed:
+            if closed.rcvd is not None and closed.rcvd.reason == m.UNKNOWN_EXECUTOR:
+                self._on_refused(closed.rcvd.reason)
 
     def _forget(self, count: int) -> None:
         with self._lock:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 from pathlib import Path
 
@@ -10,6 +11,8 @@ __all__ = ["machine_id"]
 
 
 def machine_id() -> str:
+    """Containers of one machine number their processes each for themselves, so the numbering is part of it."""
     with contextlib.suppress(OSError):
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
     return socket.gethostname()

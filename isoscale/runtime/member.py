@@ -51,9 +51,11 @@ class _Prepared:
 
 
 class Member:
-    def __init__(self, executor: int, settings: Settings) -> None:
+    def __init__(self, executor: int, settings: Settings, host: str) -> None:
+        """`host` is the address under which the other executors reach this one."""
         self.executor = executor
         self.settings = settings
+        self.host = host
         self.pace = Pace()
         self.link: Link
         self.writer: CheckpointWriter
@@ -107,6 +109,14 @@ class Member:
                     self._save_result = True
                 case m.Dismiss():
                     self._dismissed = True
+            self._orders.notify_all()
+
+    def on_refused(self, reason: str) -> None:
+        """The others have gone on without this one, which was taken for dead: end, wherever it is."""
+        with self._orders:
+            self._leave = reason
+            self._drop_prepared()
+            self._break(self._exchange)
             self._orders.notify_all()
 
     def rejoin(self) -> m.Rejoin | None:
@@ -189,7 +199,7 @@ class Member:
             return LocalExchange(placement.num_logical_workers)
         from isoscale.runtime.collective import connect
 
-        return connect(Path(order.store), placement, order.index, host=self.settings.host)
+        return connect(order.store, placement, order.index, host=self.host)
 
     def _connect_handover(self, order: m.Prepare) -> Any:
         """The first of those who leave, then all newcomers."""
@@ -197,7 +207,7 @@ class Member:
 
         fresh = sorted(order.senders)
         index = fresh.index(order.index) + 1 if order.index in fresh else 0
-        return form_group(Path(f"{order.store}-handover"), index, len(fresh) + 1, self.settings.host)
+        return form_group(f"{order.store}-handover", index, len(fresh) + 1, self.host)
 
     # ---- on the training thread: orders ----
 

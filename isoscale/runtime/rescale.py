@@ -176,6 +176,7 @@ class Membership:
         self.generation += 1
         self._enter(members, shares, "resumed" if self.checkpoint else "started")
         self._from = 0
+        place = self._meeting_place(members)
         tells: list[Instruction] = [
             Tell(
                 executor,
@@ -184,7 +185,7 @@ class Membership:
                     shares=shares,
                     members=members,
                     index=index,
-                    store=self._meeting_place(),
+                    store=place,
                     hold_at=self._hold_at(),
                     checkpoint=self.checkpoint,
                 ),
@@ -271,6 +272,7 @@ class Membership:
         fresh = [i for i, executor in enumerate(members) if executor in self.attempt.coming]
         senders = {i: staying[n % len(staying)] if staying else -1 for n, i in enumerate(fresh)}
         order = [*enumerate(members), *((-1, executor) for executor in leaving)]
+        place = self._meeting_place(members)
         return [
             Tell(
                 executor,
@@ -279,7 +281,7 @@ class Membership:
                     shares=shares,
                     members=members,
                     index=index,
-                    store=self._meeting_place(),
+                    store=place,
                     hold_at=self._hold_at(beyond=at_step),
                     senders=senders,
                 ),
@@ -369,8 +371,9 @@ class Membership:
 
     def on_suspect(self, executor: int, reason: str) -> list[Instruction]:
         """An executor that computes wrong bits goes at once, and is not asked for its state."""
-        if executor not in self.roster or self.phase != "training":
+        if executor not in self.roster or self.phase != "training" or self.roster[executor].noticed:
             return []
+        self.roster[executor].noticed = True
         return [Emit("suspect", {"executor": executor, "reason": reason}), Kill(executor, reason)]
 
     def on_lost(self, executor: int, reason: str, output: str = "") -> list[Instruction]:
@@ -421,6 +424,7 @@ class Membership:
         self._from = self._from or len(self.members)
         self.generation += 1
         self._enter(kept, self._split(kept), reason)
+        place = self._meeting_place(kept)
         instructions: list[Instruction] = [
             Tell(
                 executor,
@@ -429,7 +433,7 @@ class Membership:
                     shares=self.shares,
                     members=kept,
                     index=index,
-                    store=self._meeting_place(),
+                    store=place,
                     hold_at=self._hold_at(),
                 ),
             )
@@ -534,6 +538,9 @@ class Membership:
         self._finished[finished.executor] = finished
         return self._finish_if_done()
 
+    def has_finished(self, executor: int) -> bool:
+        return executor in self._finished
+
     def on_result_saved(self) -> list[Instruction]:
         self._saved = True
         return self._finish_if_done()
@@ -559,7 +566,7 @@ class Membership:
         one = self.roster.get(failed.executor)
         if one is None or self.phase in ("done", "failed"):
             return []
-        if self.phase == "training" and one.state in ("approaching", "held"):
+        if self.phase == "training" and one.state in ("starting", "warm", "approaching", "held"):
             self.roster.remove(failed.executor)
             warning = f"newcomer {failed.executor}: {failed.summary}"
             return [
@@ -643,7 +650,13 @@ class Membership:
         self.sealed, self._broken_at = False, None
         self._reported, self._recovered = {}, {}
 
-    def _meeting_place(self) -> str:
+    def _meeting_place(self, members: tuple[int, ...]) -> str:
+        """A file on one machine; across machines the store that the first member serves."""
+        hellos = [self.roster[e].hello for e in members if e in self.roster]
+        machines = {hello.machine for hello in hellos if hello is not None}
+        first = hellos[0] if hellos else None
+        if len(machines) > 1 and first is not None and first.store:
+            return f"{first.store}/{self.store.rpartition('/')[2]}-{self.generation}"
         return f"{self.store}-{self.generation}"
 
     def _announce(self, joined: frozenset[int] | None = None) -> list[Instruction]:
