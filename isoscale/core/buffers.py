@@ -48,6 +48,7 @@ class BufferSet:
         self._silent = {i for i, (owner, _) in enumerate(self._slots) if isinstance(owner, _NormBase)}
         self._suspects = {i for i, b in enumerate(self.current()) if _may_be_statistics(b)} - self._silent
         self._num_steps = 0
+        self._counted = False
         self._fresh: dict[int, torch.Tensor] = {}
         self._marked_own: dict[int, list[torch.Tensor]] = {}
         if self._slots:
@@ -83,12 +84,13 @@ class BufferSet:
         self._silent |= found
         return found
 
-    def begin_step(self) -> bool:
+    def begin_step(self, *, training: bool = True) -> bool:
         """Code outside turns may have changed buffers: those become worker 0's. True if it did."""
         current = self.current()
         unseen = {i for i in self._silent | self._suspects if not _same_bits(current[i], self.shared[i])}
         touched = sorted({*self._visibly_changed(), *unseen})
-        self._num_steps += 1
+        self._counted = training
+        self._num_steps += training
         for i in touched:
             self._store(self.shared, i)
         self._mark(touched)
@@ -102,7 +104,7 @@ class BufferSet:
             return
         self.own = {rank: list(tensors) for rank, tensors in self._marked_own.items()}
         self._load(self.shared, range(len(self._slots)))
-        self._num_steps -= 1
+        self._num_steps -= self._counted
 
     def own_changes(self, logical_rank: int) -> dict[int, torch.Tensor]:
         """Without broadcast: what a worker's turn wrote into its own buffers, for the other executors."""

@@ -128,11 +128,12 @@ class StepEngine:
         self.gate.announce(position)
         self.contexts.start()
         self.contexts.mark(shared=not self.alone)
-        if not training:
-            return
         for model in self.models:
-            self.check_no_stray_backward()
-            model.begin_step()
+            if training:
+                self.check_no_stray_backward()
+                model.begin_step()
+            else:
+                model.begin_evaluation()
 
     def open_turn(self, logical_rank: int, *, last: bool) -> None:
         self.contexts.enter(logical_rank)

@@ -98,15 +98,14 @@ class TrackedModel:
                 f"the set of trainable parameters changed after job.model (first: {changed[0]})",
                 "freeze before job.model; to train less later, give those parameters a learning rate of zero",
             )
-        if self.buffers.begin_step() and not self.buffers.broadcast:
-            raise self._turn.error(
-                "a buffer changed outside turns while broadcast_buffers=False gives every logical worker its own",
-                "change buffers in forward only, or use broadcast_buffers=True",
-            )
+        self._take_buffers(training=True)
         self._base = [p.grad for p in self.params]
         self._holders = []
         self.used = {}
         self.sync.begin_step()
+
+    def begin_evaluation(self) -> None:
+        self._take_buffers(training=False)
 
     def open_turn(self, logical_rank: int, *, launch_if: Callable[[], bool] | None) -> None:
         """`launch_if` is given for the last local turn: buckets may leave during its backward if it says so."""
@@ -270,6 +269,13 @@ class TrackedModel:
             raise turn.error(
                 f".grad of {first} was altered in the turn after backward()",
                 "clip, scale or zero gradients after the inner loop, where they are averaged",
+            )
+
+    def _take_buffers(self, *, training: bool) -> None:
+        if self.buffers.begin_step(training=training) and not self.buffers.broadcast:
+            raise self._turn.error(
+                "a buffer changed outside turns while broadcast_buffers=False gives every logical worker its own",
+                "change buffers in forward only, or use broadcast_buffers=True",
             )
 
     def _label(self) -> str:

@@ -46,7 +46,12 @@ def make_step(engine: StepEngine, batches: Any = None, *, training: bool = True)
         return batch(rank) if batches is None else batches[rank]
 
     return Step(
-        engine, fetch, lambda tally: engine.finish(tally, digest="", stop=False), training=training, position="p"
+        engine,
+        fetch,
+        lambda tally: engine.finish(tally, digest="", stop=False),
+        lambda sealed: sealed,
+        training=training,
+        position="p",
     )
 
 
@@ -319,3 +324,31 @@ def test_a_model_that_only_some_workers_used_is_refused() -> None:
     for error in Meeting(Placement(shares=(1, 1))).run(work):
         assert isinstance(error, TurnRuleError)
         assert "only 1 of the logical workers" in str(error)
+
+
+@pytest.mark.parametrize("shares", [(3,), (1, 2)])
+def test_evaluation_and_the_end_see_buffers_that_changed_outside_turns(shares: tuple[int, ...]) -> None:
+    """Statistics that were estimated anew between training and evaluation are worker 0's from then on."""
+
+    def work(exchange: Any) -> tuple[torch.Tensor, ...]:
+        module = nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 1))
+        engine = make_engine(exchange, module)
+        run(engine, module)
+        with torch.no_grad():
+            module(batch(9))
+            wanted = [b.clone() for b in module.buffers()]
+        module.eval()
+        for _ in make_step(engine, training=False):
+            assert all_same(list(module.buffers()), wanted)
+        module.train()
+        with torch.no_grad():
+            module(batch(9))
+            wanted += [b.clone() for b in module.buffers()]
+        engine.seal_end("end", "")
+        return (*wanted, *module.buffers())
+
+    results = Meeting(Placement(shares=shares)).run(work) if len(shares) > 1 else [work(LocalExchange(3))]
+    for result in results:
+        assert all_same(list(result[3:6]), list(result[6:9]))
+        assert result[2].item() == 2
+        assert result[5].item() == 3
