@@ -79,7 +79,7 @@ def run_elastic(train: Train, spec: JobSpec, directory: Path, shares: tuple[int,
         execute(job, train)
     finally:
         if len(shares) > 1:
-            exchange.close()
+            exchange.retire(None)
     models = {name: model.module for name, model in job._state.models.items()}
     own = {-1: streams()}
     for rank in placement.ranks_of(index):

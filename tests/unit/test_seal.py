@@ -26,7 +26,7 @@ def close(exchange: Any, **changes: Any) -> Sealed:
     tally = Tally()
     for rank in exchange.placement.ranks_of(exchange.index):
         report(tally, rank)
-    return Seal(exchange).close(tally, **{"digest": "", "stop": False, **changes})
+    return Seal(exchange).close(tally, **{"digest": "", "stop": False, "ready": False, **changes})
 
 
 def comparable(sealed: Sealed) -> tuple[Any, ...]:
@@ -70,7 +70,7 @@ def test_values_may_appear_and_stay_away_from_step_to_step() -> None:
             tally = Tally()
             for rank in exchange.placement.ranks_of(exchange.index):
                 tally.sum(rank, dict.fromkeys(names, 1) if rank != 1 else {})
-            sums.append(seal.close(tally, digest="", stop=False).values.sums)
+            sums.append(seal.close(tally, digest="", stop=False, ready=False).values.sums)
         return sums
 
     expected = [{"a": 2}, {"a": 2, "b": 2}, {}, {"b": 2}]
@@ -81,3 +81,30 @@ def test_values_may_appear_and_stay_away_from_step_to_step() -> None:
 def test_a_short_hash_fits_and_is_never_zero(text: str) -> None:
     assert 0 < short_hash(text) < 2**63
     assert short_hash(text) == short_hash(text) != short_hash(text + "x")
+
+
+@pytest.mark.parametrize("lacking", [None, 0, 1])
+def test_a_switch_is_agreed_when_everybody_is_ready(lacking: int | None) -> None:
+    results = Meeting(Placement(shares=(2, 3))).run(lambda e: close(e, ready=e.index != lacking))
+    assert [sealed.all_ready for sealed in results] == [lacking is None] * 2
+    assert close(LocalExchange(5), ready=lacking is None).all_ready is (lacking is None)
+
+
+def test_what_one_executor_saw_sealed_tells_another_the_same() -> None:
+    """Only those that have left a seal hold its vector; it is all that another one lacks."""
+
+    def work(exchange: SimulatedExchange) -> tuple[Sealed, Sealed]:
+        seal, tally = Seal(exchange), Tally()
+        for rank in exchange.placement.ranks_of(exchange.index):
+            report(tally, rank)
+        left = seal.close(tally, digest="d", stop=True, ready=True)
+        assert seal.vector is not None
+        assert not seal.entered
+        vectors = exchange.gather_bytes(seal.vector.numpy().tobytes())
+        theirs = torch.frombuffer(bytearray(vectors[1 - exchange.index]), dtype=torch.int64)
+        return left, seal.read(theirs)
+
+    for left, read in Meeting(Placement(shares=(2, 3))).run(work):
+        assert comparable(left) == comparable(read)
+        assert left.all_ready
+        assert read.all_ready

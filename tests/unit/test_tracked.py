@@ -41,6 +41,9 @@ class Fixture:
         assert rank is not None
         return self.model.close_turn(rank)
 
+    def finish(self, used_by_any: list[bool] | None) -> None:
+        self.model.publish(self.model.sync.finish(), used_by_any)
+
     def loss(self) -> torch.Tensor:
         return self.net(torch.ones(4, 2)).sum()
 
@@ -54,7 +57,7 @@ def test_grad_holds_the_average_with_the_users_strides(order: Order) -> None:
         fixture.net(torch.full((1, 2), x)).sum().backward()
         assert fixture.net.weight.grad.tolist() == [[x, x]]
         assert fixture.close()
-    fixture.model.finish(None)
+    fixture.finish(None)
     assert fixture.net.weight.grad.tolist() == [[2.0, 2.0]]
     assert fixture.net.bias.grad.tolist() == [1.0]
     assert fixture.net.weight.grad.data_ptr() % 64 == 0
@@ -70,7 +73,7 @@ def test_gradients_that_were_not_cleared_are_part_of_every_turn(order: Order) ->
         fixture.open(rank)
         fixture.net(torch.full((1, 1), x)).sum().backward()
         fixture.close()
-    fixture.model.finish(None)
+    fixture.finish(None)
     assert fixture.net.weight.grad is base
     assert base.tolist() == [[12.0]]
 
@@ -97,7 +100,7 @@ def test_accumulated_backwards_are_not_synchronised() -> None:
     fixture.turn.accumulating = False
     fixture.net(torch.ones(1, 1)).sum().backward()
     assert fixture.close()
-    fixture.model.finish(None)
+    fixture.finish(None)
     assert fixture.net.weight.grad.tolist() == [[2.0]]
 
 
@@ -112,7 +115,7 @@ def test_unused_parameters_add_zeros_or_stay_untouched() -> None:
         used.backward()
         fixture.close()
     assert fixture.model.used == {0: [True, False, False, False], 1: [False, False, True, False]}
-    fixture.model.finish([True, False, True, False])
+    fixture.finish([True, False, True, False])
     assert fixture.net.first.weight.grad.unique().tolist() == [0.5]
     assert fixture.net.second.weight.grad.unique().tolist() == [0.5]
     assert fixture.net.first.bias.grad is None
