@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import torch
@@ -28,7 +28,7 @@ from isoscale.core.tracked import TrackedModel
 from isoscale.core.unkept import AttributeWatch
 from isoscale.errors import AuditError
 
-__all__ = ["NO_BATCH", "Recovery", "Step", "StepEngine"]
+__all__ = ["NO_BATCH", "Carried", "Recovery", "Step", "StepEngine"]
 
 
 class _NoBatch:
@@ -37,8 +37,9 @@ class _NoBatch:
 
 NO_BATCH = _NoBatch()
 
-#: logical rank, its context's parts, its own buffers model by model: None and b"" where nothing changed
-_ContextChanges = tuple[int, list[bytes | None], list[bytes]]
+#: logical rank, its context's parts, its own buffers model by model, what its loader carries: None or b"" where
+#: nothing changed
+_ContextChanges = tuple[int, list[bytes | None], list[bytes], bytes]
 _contexts: msgspec.msgpack.Decoder[list[_ContextChanges]] = msgspec.msgpack.Decoder(list[_ContextChanges])
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -50,6 +51,22 @@ class Recovery:
     exchange: Exchange
     #: what all executors had put into the seal that this one did not leave, if another one did; None: do the step again
     vector: torch.Tensor | None
+
+
+class Carried(Protocol):
+    """What a loader knows of each logical worker that other executors must know too, once a step is sealed."""
+
+    def mark(self) -> None:
+        """A step begins."""
+
+    def rewind(self) -> None:
+        """It will be done again: everything is as it was at the mark."""
+
+    def changes_of(self, logical_rank: int) -> bytes:
+        """What a local worker's turn changed."""
+
+    def adopt(self, logical_rank: int, changes: bytes, *, here: bool) -> None:
+        """The step is sealed: take over what a turn changed, on another executor or, known already, here."""
 
 
 class _AgainError(Exception):
@@ -99,6 +116,8 @@ class StepEngine:
         #: an executor, by position, was found to compute other bits than the rest; the second argument says where
         self.on_suspect: Callable[[int, str], None] = lambda index, reason: None
         self.on_doubt: Callable[[str], None] = lambda reason: None
+        #: what the loader of the present step carries along
+        self.carried: Carried | None = None
         self._audits: Audits = {}
         self._audit_digests: dict[int, int] = {}
         self._expected_buffers: dict[str, list[bool]] = {}
@@ -128,6 +147,8 @@ class StepEngine:
         self.gate.announce(position)
         self.contexts.start()
         self.contexts.mark(shared=not self.alone)
+        if self.carried is not None:
+            self.carried.mark()
         for model in self.models:
             if training:
                 self.check_no_stray_backward()
@@ -243,6 +264,8 @@ class StepEngine:
     def rewind(self) -> None:
         """Everything is again as the step found it."""
         self.contexts.rewind()
+        if self.carried is not None:
+            self.carried.rewind()
         for model in self.models:
             model.rewind()
 
@@ -313,14 +336,17 @@ class StepEngine:
                 rank,
                 self.contexts.changes_of(rank),
                 [_pack_buffers(model.buffers.own_changes(rank)) for model in self.models],
+                b"" if self.carried is None else self.carried.changes_of(rank),
             )
             for rank in self.ranks
         ]
         return [_contexts.decode(data) for data in self.exchange.gather_bytes(_encode(mine))]
 
     def _adopt_contexts(self, changes: list[_ContextChanges], *, here: bool) -> None:
-        for rank, context, buffers in changes:
+        for rank, context, buffers, carried in changes:
             self.contexts.adopt(rank, context, here=here)
+            if self.carried is not None and carried:
+                self.carried.adopt(rank, carried, here=here)
             if not here:
                 for model, packed in zip(self.models, buffers, strict=True):
                     if packed:
