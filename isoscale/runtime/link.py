@@ -38,7 +38,7 @@ _MAX_WAITING = 100_000
 def open_socket(url: str, token: str, ca_file: Path | None) -> ClientConnection:
     """A connection that has shown the run's token. Raises OSError or WebSocketException."""
     trust = ssl.create_default_context(cafile=ca_file) if url.startswith("wss://") else None
-    return connect_websocket(
+    connection = connect_websocket(
         url,
         additional_headers={"Authorization": f"Bearer {token}"},
         max_size=m.MAX_MESSAGE_BYTES,
@@ -50,6 +50,8 @@ def open_socket(url: str, token: str, ca_file: Path | None) -> ClientConnection:
         # A ping draws from Python's global stream, which is a logical worker's while its turn runs.
         ping_interval=None,
     )
+    # It is closed by whoever keeps it; websockets warns of connections that were never entered.
+    return connection.__enter__()
 
 
 def address_here(host: str, socket: ClientConnection) -> str:
