@@ -175,7 +175,7 @@ class SimulatedBackend:
     def _begin(self, live: Live, shape: Shape, batch: int) -> None:
         live.shape, live.batch = shape, batch
         live.working = sum([count for _, count in shape])
-        live.pace = live.job.truth.pace(shape, batch)
+        live.pace = live.job.truth.pace(shape, batch, live.done)
 
     def _reckon(self, live: Live) -> None:
         """Sets timers for what comes next if nothing changes: newcomers ready, a crash, the end."""

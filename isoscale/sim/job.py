@@ -36,11 +36,13 @@ class Pace(Protocol):
 
 
 class Truth(Protocol):
-    """What really happens to one job. `pace` is asked at every change of devices, so answers are cached."""
+    """What really happens to one job. `pace` is asked at every change of devices, so answers should be cached."""
 
     total_work: float
 
-    def pace(self, shape: Shape, batch: int) -> Pace: ...
+    def pace(self, shape: Shape, batch: int, done: float = 0.0) -> Pace:
+        """The pace from here on, after `done` work."""
+        ...
 
     def step_s(self, shape: Shape, batch: int) -> float:
         """Seconds of a step: what a device that must be given back is waited for."""
@@ -139,7 +141,7 @@ class ModelTruth:
         self._model = model
         self._paces: dict[tuple[Shape, int], ConstantPace] = {}
 
-    def pace(self, shape: Shape, batch: int) -> Pace:
+    def pace(self, shape: Shape, batch: int, done: float = 0.0) -> Pace:
         key = (shape, batch)
         pace = self._paces.get(key)
         if pace is None:

@@ -92,9 +92,11 @@ class PolluxTruth:
         self._iterations: list[float] = iterations.tolist()
         self._ends: list[float] = settings.tables.progress.tolist()
 
-    def pace(self, shape: Shape, batch: int) -> Pace:
-        counts = counts_of(shape)
-        if not self._settings.rates(counts, batch)[0] > 0:
+    def pace(self, shape: Shape, batch: int, done: float = 0.0) -> Pace:
+        counts, epoch = counts_of(shape), self._epoch(done)
+        batch = batch or self._settings.fixed_batch
+        possible = self._settings.rates(counts, batch)[0] > 0 if batch else bool(self._settings.candidates(counts))
+        if not possible:
             raise UserError(
                 field="batch",
                 value=batch,
@@ -103,11 +105,16 @@ class PolluxTruth:
             )
         if self._agent is None:
             return _pace(self._settings, counts, batch)
-        spreads = self._agent.choose(shape) if not batch else [self._settings.spread(counts, batch, 0)]
-        for spread in spreads[:1]:
-            self._agent.observe(shape, spread)
+        if batch:
+            spread = self._settings.spread(counts, batch, 0)
+            self._agent.observe(shape, spread, epoch)
+            self._chosen = [spread.batch]
+            return _pace(self._settings, counts, batch)
+        spreads = self._agent.choose(shape, epoch)
+        # Epochs that are over have a pace, too, which nobody will ask for.
+        spreads = spreads[:1] * epoch + spreads
         self._chosen = [spread.batch for spread in spreads]
-        return _pace(self._settings, counts, batch) if batch else _chosen_pace(self._settings, spreads)
+        return _chosen_pace(self._settings, spreads)
 
     def step_s(self, shape: Shape, batch: int) -> float:
         return self._settings.spread(counts_of(shape), batch, 0).step_s

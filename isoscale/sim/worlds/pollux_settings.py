@@ -58,6 +58,7 @@ class Settings:
         self._gains: dict[int, Array] = {}
         self._noise: dict[int, Array] = {}
         self._candidates: dict[Counts, list[Spread]] = {}
+        self._arrays: dict[Counts, tuple[Array, Array, Array]] = {}
         self._best: dict[Counts, tuple[list[Spread], Array]] = {}
         self._rates: dict[tuple[Counts, int], Array] = {}
 
@@ -111,6 +112,16 @@ class Settings:
             steps = np.geomspace(least, tables.max_batch, _NUM_BATCHES) if least <= tables.max_batch else ()
             spreads = [Spread(tables, counts, batch) for batch in sorted({math.ceil(one - _EPS) for one in steps})]
             found = self._candidates[counts] = [spread for spread in spreads if spread.step_s < math.inf]
+        return found
+
+    def candidate_arrays(self, counts: Counts) -> tuple[Array, Array, Array]:
+        """Passes, samples of a pass and batch of each candidate."""
+        found = self._arrays.get(counts)
+        if found is None:
+            spreads = self.candidates(counts)
+            rows = [(spread.accumulate + 1, spread.atomic, spread.batch) for spread in spreads]
+            passes, atomic, batches = np.array(rows, dtype=float).T
+            found = self._arrays[counts] = passes, atomic, batches
         return found
 
     def _choices(self, counts: Counts) -> tuple[list[Spread], Array]:

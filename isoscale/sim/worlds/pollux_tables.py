@@ -23,6 +23,8 @@ __all__ = ["PolluxTables"]
 Array = NDArray[np.float64]
 # The published measurements go no further.
 _MAX_NODES = 16
+# More batches than this are looked up one by one.
+_MANY = 2048
 
 
 class PolluxTables:
@@ -57,12 +59,10 @@ class PolluxTables:
 
     def step_times(self, counts: Sequence[int], local_batch: int) -> tuple[float, float]:
         """(seconds of a step, of them spent synchronising) for devices per node and a batch per device."""
-        ordered = sorted(counts, reverse=True)
-        key = (tuple(ordered), local_batch)
-        found = self._cache.get(key)
-        if found is None:
-            found = self._cache[key] = self._look_up(ordered, local_batch)
-        return found
+        key = (tuple(sorted(counts, reverse=True)), local_batch)
+        if key not in self._cache:
+            self._look_up(*key)
+        return self._cache[key]
 
     def gradient(self, batch: float) -> tuple[Array, Array]:
         """Squared norm and variance of the gradient in each epoch at a global batch, between the measured ones."""
@@ -81,18 +81,25 @@ class PolluxTables:
         result: Array = np.array([np.interp(clipped, self.batches, column) for column in columns.T])
         return result
 
-    def _look_up(self, ordered: list[int], local_batch: int) -> tuple[float, float]:
-        rotations = [tuple(ordered[i:] + ordered[:i]) for i in range(len(ordered))]
+    def _look_up(self, counts: tuple[int, ...], local_batch: int) -> None:
+        """Fills the cache for all batches of a placement at once: one call of the interpolator costs like a hundred."""
+        rotations = [counts[i:] + counts[:i] for i in range(len(counts))]
         points = self._placements.get(min(rotations))
+        batches = np.arange(self.min_local_batch, self.max_local_batch + 1)
+        if len(batches) > _MANY:
+            batches = np.array([local_batch])
         if points is not None:
-            batches, times = points
-            step, sync = (float(np.interp(local_batch, batches, times[:, column])) for column in (0, 1))
-            return step, sync
-        if self._interpolator is None:
-            self._interpolator = self._make_interpolator()
-        at = [min(len(ordered), _MAX_NODES), sum(ordered), local_batch]
-        step, sync = (float(value) for value in self._interpolator([at])[0])
-        return step, sync
+            known, times = points
+            found = np.stack([np.interp(batches, known, times[:, column]) for column in (0, 1)], axis=1)
+        else:
+            if self._interpolator is None:
+                self._interpolator = self._make_interpolator()
+            at = np.empty((len(batches), 3))
+            at[:] = min(len(counts), _MAX_NODES), sum(counts), 0
+            at[:, 2] = batches
+            found = self._interpolator(at)
+        for batch, (step_s, sync_s) in zip(batches.tolist(), found.tolist(), strict=True):
+            self._cache[counts, batch] = step_s, sync_s
 
     def _make_interpolator(self) -> Any:
         try:
