@@ -233,8 +233,8 @@ class Membership:
             if one.state == "warm":
                 one.state = "approaching"
                 instructions.append(Tell(executor, m.Approach()))
-        instructions += self._start_missing(wanted.missing)
         instructions += self._release({*wanted.staying, *wanted.coming})
+        instructions += self._start_missing(wanted.missing)
         instructions += self._refill_spares()
         self._awaited = {e for e in wanted.coming if self.roster[e].state != "held"}
         ready = not wanted.missing and not self._awaited
