@@ -75,9 +75,10 @@ class Tally:
 
 
 def combine(values: Mapping[ValueSpec, Mapping[int, torch.Tensor]]) -> Combined:
-    """Means and sums in logical order, left to right."""
+    """Means and sums in logical order, left to right. By name, so that neither placement nor the past order them."""
     result = Combined()
-    for spec, by_rank in values.items():
+    for spec in sorted(values):
+        by_rank = values[spec]
         ordered = [by_rank[rank] for rank in sorted(by_rank)]
         if not ordered:
             continue
