@@ -1,0 +1,288 @@
+"""Random faults at a short job, seed after seed: is the result always the one of the undisturbed run?
+
+    python -m isoscale.testing.chaos --seeds 0:200 [--jobs 2] [--json results.json] [--keep DIR]
+
+A seed fixes the whole story: executors, spares, checkpoints, what happens to whom after which step, also faults at
+precise points inside executors. When things then happen to the millisecond is the machine's business, so a seed that
+failed is tried again by the same story, not by the same instants. Compared are the digest, every tensor and
+value of final.pt, and every committed step's loss and every logged value, bit for bit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import json
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from isoscale.runtime.fault_points import Action, FaultPoint
+from isoscale.testing import faults, short_job_path
+from isoscale.testing.running import JobEndedError, RunningJob, start
+
+__all__ = ["Outcome", "Story", "compare", "main", "run_story", "story_of", "undisturbed"]
+
+_WORKERS = 4
+_EPOCHS = 4
+_STEPS_PER_EPOCH = 20
+_TIMEOUT_S = 150.0
+#: points that are reached without a rescale, and those of one
+_POINTS = ["forward", "backward", "exchange", "contexts", "seal", "sealed", "optimizer", "evaluation", "end", "ended"]
+_RESCALE_POINTS = ["forming", "formed", "switch", "handover", "handed", "joining", "landing", "leaving", "agreeing"]
+_SAVING_POINTS = ["checkpoint", "checkpointed", "saving", "saved"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Story:
+    """What a seed stands for."""
+
+    seed: int
+    executors: int
+    spares: int
+    checkpoint_every: int
+    faults: tuple[faults.Fault, ...]
+    points: tuple[FaultPoint, ...]
+
+    def lines(self) -> list[str]:
+        return [*map(str, self.faults), *map(str, self.points)]
+
+
+@dataclass(slots=True, kw_only=True)
+class Outcome:
+    seed: int
+    #: equal, differs, failed (the job ended with an error) or hung
+    verdict: str
+    problem: str = ""
+    seconds: float = 0.0
+    rescales: int = 0
+    lost: int = 0
+    story: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """All that must not depend on what happened."""
+
+    digest: str
+    state: str
+    losses: dict[int, float]
+    logged: dict[tuple[int, int], dict[str, Any]]
+
+
+def story_of(seed: int) -> Story:
+    """The same for a seed on every machine."""
+    draw = random.Random(seed)
+    last = _EPOCHS * _STEPS_PER_EPOCH
+    events = [_draw_fault(draw, draw.randint(1, last - 10)) for _ in range(draw.randint(2, 5))]
+    if draw.random() < 0.4:
+        events.append(_draw_coordinator_loss(draw, draw.randint(3, last - 15)))
+    points = []
+    if draw.random() < 0.6:
+        points.append(_draw_point(draw, last))
+    return Story(
+        seed=seed,
+        executors=draw.randint(1, _WORKERS),
+        spares=draw.choice([1, 1, 2]),
+        checkpoint_every=draw.choice([0, 7, 15]),
+        faults=tuple(sorted(events, key=lambda one: one.step)),
+        points=tuple(points),
+    )
+
+
+def _draw_fault(draw: random.Random, step: int) -> faults.Fault:
+    after_s, member = round(draw.uniform(0, 0.06), 4), draw.randrange(_WORKERS)
+    kind = draw.choices(
+        ["kill", "scale", "stop", "slow", "notice", "migrate", "kill_all"], [30, 36, 6, 8, 12, 6, 2], k=1
+    )[0]
+    match kind:
+        case "kill":
+            return faults.kill(member=member, step=step, after_s=after_s)
+        case "scale":
+            return faults.scale(draw.randint(1, _WORKERS), step=step, after_s=after_s)
+        case "stop":
+            return faults.stop(member=member, step=step, after_s=after_s)
+        case "slow":
+            return faults.slow(member=member, factor=draw.choice([2, 3, 5]), step=step, after_s=after_s)
+        case "notice":
+            return faults.notice(member=member, step=step, after_s=after_s)
+        case "migrate":
+            return faults.migrate(member=member, step=step, after_s=after_s)
+        case _:
+            return faults.kill_all(step=step, after_s=after_s)
+
+
+def _draw_coordinator_loss(draw: random.Random, step: int) -> faults.Fault:
+    meanwhile = []
+    if draw.random() < 0.5:
+        one = draw.choice([faults.kill, faults.kill, faults.notice, faults.stop])
+        meanwhile = [one(member=draw.randrange(_WORKERS), after_s=round(draw.uniform(0, 0.2), 4))]
+    down_s = round(draw.choice([0.0, draw.uniform(0, 0.5), draw.uniform(0.5, 3)]), 4)
+    return faults.kill_coordinator(
+        step=step, after_s=round(draw.uniform(0, 0.06), 4), down_s=down_s, meanwhile=meanwhile
+    )
+
+
+def _draw_point(draw: random.Random, last: int) -> FaultPoint:
+    group = draw.choice([_POINTS, _POINTS, _RESCALE_POINTS, _SAVING_POINTS])
+    point = draw.choice(group)
+    step = draw.randint(2, last) if group is _POINTS and point not in ("evaluation", "end", "ended") else None
+    actions: list[Action] = ["kill", "stop", "sleep"]
+    action = draw.choices(actions, [8, 1, 1], k=1)[0]
+    return faults.at(point, executor=draw.randrange(_WORKERS + 1), step=step, action=action, seconds=0.3)
+
+
+def undisturbed(out: Path) -> Result:
+    """The run that all others must agree with."""
+    with start(short_job_path(), out=out, workers=_WORKERS, executors=1, script_args=_arguments()) as job:
+        code = job.wait(_TIMEOUT_S)
+        if code:
+            raise RuntimeError(f"the undisturbed run ended with exit code {code}:\n{job.output()}")
+        return result_of(job)
+
+
+def run_story(story: Story, expected: Result, out: Path) -> Outcome:
+    begun = time.monotonic()
+    outcome = Outcome(seed=story.seed, verdict="equal", story=story.lines())
+    with start(
+        short_job_path(),
+        out=out,
+        workers=_WORKERS,
+        executors=story.executors,
+        spares=story.spares,
+        checkpoint_every=story.checkpoint_every,
+        lost_after_s=5.0,
+        script_args=_arguments(),
+        points=story.points,
+    ) as job:
+        try:
+            outcome.story = [*faults.play(job, story.faults, strict=False), *map(str, story.points)]
+            code = job.wait(_TIMEOUT_S)
+            if code:
+                outcome.verdict, outcome.problem = "failed", _last_line(job.output())
+            else:
+                different = compare(expected, result_of(job))
+                outcome.verdict, outcome.problem = ("differs", different) if different else ("equal", "")
+        except (JobEndedError, AssertionError) as error:
+            outcome.verdict, outcome.problem = "differs", str(error)[-300:]
+        except TimeoutError as error:
+            outcome.verdict, outcome.problem = "hung", str(error)[:300]
+        outcome.rescales, outcome.lost = len(job.events("rescale")), len(job.events("executor_lost"))
+    outcome.seconds = round(time.monotonic() - begun, 1)
+    return outcome
+
+
+def result_of(job: RunningJob) -> Result:
+    import torch
+
+    from isoscale.core.digest import flat_state, tensor_digest
+
+    state = torch.load(job.directory / "final.pt", weights_only=True)
+    total = hashlib.sha256()
+    for name, leaf in flat_state(state):
+        total.update(f"{name}={tensor_digest(leaf) if isinstance(leaf, torch.Tensor) else repr(leaf)}\n".encode())
+    logged: dict[tuple[int, int], dict[str, Any]] = {}
+    for event in job.events("log"):
+        values = {key: value for key, value in event.items() if key not in ("t", "event")}
+        assert logged.setdefault((event["epoch"], event["step"]), values) == values, f"{values} was logged differently"
+    return Result(digest=job.digest(), state=total.hexdigest(), losses=job.losses(), logged=logged)
+
+
+def compare(expected: Result, found: Result) -> str:
+    """What differs first, or nothing."""
+    if found.digest != expected.digest:
+        at = next((s for s in sorted(expected.losses) if found.losses.get(s) != expected.losses[s]), None)
+        return f"digest {found.digest[:16]} is not {expected.digest[:16]}; the first other loss is of step {at}"
+    if found.state != expected.state:
+        return "final.pt holds other values"
+    if found.losses != expected.losses:
+        missing = sorted(set(expected.losses) - set(found.losses))
+        return f"events lack steps {missing[:5]}" if missing else "losses differ"
+    return "" if found.logged == expected.logged else f"logged values differ: {found.logged} not {expected.logged}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m isoscale.testing.chaos", description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", default="0:10", help="FIRST:END, or seeds separated by commas")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at the same time")
+    parser.add_argument("--json", type=Path, help="write all outcomes here")
+    parser.add_argument("--keep", type=Path, help="keep the directories of runs that went wrong here")
+    options = parser.parse_args()
+    seeds = _seeds(options.seeds)
+    outcomes: dict[int, Outcome] = {}
+    with _directory(options.keep) as root:
+        expected = undisturbed(root / "undisturbed")
+        print(f"undisturbed: {len(expected.losses)} steps, digest {expected.digest}", flush=True)
+
+        def one(seed: int) -> Outcome:
+            out = root / f"seed-{seed}"
+            shutil.rmtree(out, ignore_errors=True)
+            outcome = run_story(story_of(seed), expected, out)
+            if outcome.verdict == "equal" or options.keep is None:
+                shutil.rmtree(out, ignore_errors=True)
+                out.with_name(f"{out.name}.coordinator.log").unlink(missing_ok=True)
+            return outcome
+
+        with ThreadPoolExecutor(options.jobs) as pool:
+            for outcome in pool.map(one, seeds):
+                outcomes[outcome.seed] = outcome
+                print(_line(outcome), flush=True)
+                if options.json is not None:
+                    _write(options.json, expected, outcomes)
+    wrong = [outcome.seed for outcome in outcomes.values() if outcome.verdict != "equal"]
+    print(f"{len(outcomes) - len(wrong)} of {len(outcomes)} equal" + (f"; not: {wrong}" if wrong else ""))
+    sys.exit(1 if wrong else 0)
+
+
+def _arguments() -> list[str]:
+    return [str(_EPOCHS), "0.01"]
+
+
+def _line(outcome: Outcome) -> str:
+    text = f"seed {outcome.seed}: {outcome.verdict} in {outcome.seconds} s, "
+    text += f"{outcome.rescales} rescales, {outcome.lost} lost: {'; '.join(outcome.story)}"
+    return text + (f"\n    {outcome.problem}" if outcome.problem else "")
+
+
+def _write(path: Path, expected: Result, outcomes: dict[int, Outcome]) -> None:
+    verdicts = [outcome.verdict for outcome in outcomes.values()]
+    summary = {verdict: verdicts.count(verdict) for verdict in sorted(set(verdicts))}
+    content = {
+        "command": " ".join(["python -m isoscale.testing.chaos", *sys.argv[1:]]),
+        "digest": expected.digest,
+        "runs": len(outcomes),
+        "verdicts": summary,
+        "outcomes": [asdict(outcome) for outcome in outcomes.values()],
+    }
+    path.write_text(json.dumps(content, indent=1) + "\n")
+
+
+def _seeds(text: str) -> list[int]:
+    first, colon, end = text.partition(":")
+    return list(range(int(first), int(end))) if colon else [int(part) for part in text.split(",")]
+
+
+def _last_line(text: str) -> str:
+    return next((line for line in reversed(text.splitlines()) if line.startswith("isoscale:")), text[-300:])
+
+
+@contextlib.contextmanager
+def _directory(keep: Path | None) -> Iterator[Path]:
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+        yield keep
+    else:
+        with tempfile.TemporaryDirectory(prefix="chaos-") as name:
+            yield Path(name)
+
+
+if __name__ == "__main__":
+    main()

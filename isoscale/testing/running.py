@@ -1,0 +1,287 @@
+"""A job in processes of its own, as a test holds it: look at it, hurt it, wait for it.
+
+Everything is read from the run's directory (events, process ids), so it works while the coordinator is dead.
+A process is only ever signalled if it is the one that was started: pid and time of birth must agree.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+from isoscale import env
+from isoscale.backends.local import born
+from isoscale.errors import IsoscaleError
+from isoscale.protocol.events import read_events
+from isoscale.runtime.fault_points import FaultPoint
+from isoscale.runtime.handle import JobHandle
+
+__all__ = ["JobEndedError", "RunningJob", "start"]
+
+Found = TypeVar("Found")
+
+#: SIGUSR1 makes a coordinator print where its threads are
+_COMMAND = "import faulthandler, signal; faulthandler.register(signal.SIGUSR1); from isoscale.cli import main; main()"
+_POLL_S = 0.005
+_PATIENCE_S = 90.0
+
+
+class JobEndedError(Exception):
+    """Raised when something is waited for that cannot come any more."""
+
+
+def start(
+    script: str | Path,
+    *,
+    out: str | Path,
+    workers: int = 4,
+    executors: int | None = 2,
+    plan: str | None = None,
+    spares: int = 0,
+    lost_after_s: float = 10.0,
+    checkpoint_every: int = 0,
+    resume: bool = False,
+    options: Sequence[str] = (),
+    script_args: Sequence[str] = (),
+    points: Sequence[FaultPoint] = (),
+    cwd: str | Path | None = None,
+) -> RunningJob:
+    """`isoscale run SCRIPT` with these options; `points` are faults inside executors (`faults.at`)."""
+    arguments = ["run", str(script), "--workers", str(workers), "--out", str(out), "--lost-after", str(lost_after_s)]
+    if executors is not None and plan is None:
+        arguments += ["--executors", str(executors)]
+    arguments += ["--plan", plan] if plan is not None else []
+    arguments += ["--spares", str(spares)] if spares else []
+    arguments += ["--checkpoint-every", str(checkpoint_every)] if checkpoint_every else []
+    arguments += ["--resume"] if resume else []
+    arguments += [*options, *(["--", *script_args] if script_args else [])]
+    job = RunningJob(Path(out), cwd=cwd)
+    job._launch(arguments, points)
+    return job
+
+
+class RunningJob:
+    """Also a context manager: at its end nothing of the job is left running."""
+
+    def __init__(self, directory: Path, *, cwd: str | Path | None = None) -> None:
+        self.directory = directory
+        self._cwd = cwd
+        self._coordinator: subprocess.Popen[bytes] | None = None
+        #: pid and birth of every process that was seen
+        self._seen: dict[int, int] = {}
+
+    def __enter__(self) -> RunningJob:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Kill whatever still runs."""
+        if self._coordinator is not None and self._coordinator.poll() is None:
+            self._coordinator.kill()
+            self._coordinator.wait()
+        self.pids()
+        for event in self.events("executor_started"):
+            # Processes whose start the coordinator did not live to write down elsewhere.
+            self._seen.setdefault(event["pid"], self._born_of_run(event["pid"]))
+        for pid, birth in self._seen.items():
+            if birth and born(pid) == birth:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+    # ---- looking ----
+
+    def events(self, name: str | None = None) -> list[dict[str, Any]]:
+        """What the event log says so far."""
+        path = self.directory / "events.jsonl"
+        found = list(read_events(path)) if path.exists() else []
+        return [event for event in found if name in (None, event["event"])]
+
+    def step(self) -> int:
+        """Committed steps, as far as a coordinator was there to write them down."""
+        return max((event["step"] for event in self.events("step")), default=0)
+
+    def members(self) -> list[int]:
+        """Executors of the present generation, in placement order."""
+        generations = self.events("generation")
+        return list(generations[-1]["members"]) if generations else []
+
+    def pids(self) -> dict[int, int]:
+        """Processes that are alive, by executor."""
+        with contextlib.suppress(OSError, ValueError):
+            known = json.loads((self.directory / "control" / "executors.json").read_text())
+            alive = {int(e): one["pid"] for e, one in known.items() if one["born"] and born(one["pid"]) == one["born"]}
+            self._seen |= {pid: born(pid) for pid in alive.values()}
+            return alive
+        return {}
+
+    def losses(self) -> dict[int, float]:
+        """By step; a step that was written down twice must have the same loss both times."""
+        losses: dict[int, float] = {}
+        for event in self.events("step"):
+            assert losses.setdefault(event["step"], event["loss"]) == event["loss"], f"step {event['step']} differs"
+        return losses
+
+    def digest(self) -> str:
+        """Of the result. Raises JobEndedError if there is none."""
+        finished = self.events("finished")
+        if not finished:
+            raise JobEndedError(f"no result in {self.directory}:\n{self.output()}")
+        return str(finished[-1]["digest"])
+
+    def output(self) -> str:
+        """What coordinators have printed."""
+        path = self._log
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def handle(self) -> JobHandle:
+        return JobHandle(self.directory)
+
+    # ---- waiting ----
+
+    def wait_for(self, condition: Callable[[], Found | None], what: str, timeout_s: float = _PATIENCE_S) -> Found:
+        """Until `condition` gives something true. Raises JobEndedError or TimeoutError."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            ended = self._coordinator is None or self._coordinator.poll() is not None
+            found = condition()
+            if found:
+                return found
+            if ended:
+                raise JobEndedError(f"{what}: did not come before the end\n{self.output()}")
+            if time.monotonic() > deadline:
+                self.show_threads()
+                raise TimeoutError(f"{what}: not within {timeout_s} s\n{self.output()}")
+            time.sleep(_POLL_S)
+
+    def wait_step(self, step: int, timeout_s: float = _PATIENCE_S) -> int:
+        """Until so many steps are committed; how many there are."""
+        return self.wait_for(lambda: at if (at := self.step()) >= step else None, f"step {step}", timeout_s)
+
+    def wait_members(self, count: int, timeout_s: float = _PATIENCE_S) -> list[int]:
+        """Until the job trains on so many executors."""
+
+        def there() -> list[int] | None:
+            members = self.members()
+            return members if len(members) == count else None
+
+        return self.wait_for(there, f"{count} executors", timeout_s)
+
+    def wait(self, timeout_s: float = _PATIENCE_S) -> int:
+        """Until the coordinator ends; its exit code. Raises TimeoutError."""
+        assert self._coordinator is not None
+        try:
+            return self._coordinator.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.show_threads()
+            raise TimeoutError(f"not done within {timeout_s} s, at step {self.step()}\n{self.output()}") from None
+
+    def show_threads(self) -> None:
+        """Where everybody is, into the logs, for scripts that registered SIGUSR1 with faulthandler."""
+        for pid in [*self.pids().values(), *([self._coordinator.pid] if self._coordinator is not None else [])]:
+            with contextlib.suppress(OSError):
+                if _handles(pid, signal.SIGUSR1):
+                    os.kill(pid, signal.SIGUSR1)
+        time.sleep(0.5)
+
+    # ---- doing ----
+
+    def signal(self, executor: int, number: int) -> bool:
+        """False if that executor is gone already."""
+        pid = self.pids().get(executor)
+        if pid is None:
+            return False
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+            return True
+        return False
+
+    def kill(self, executor: int) -> bool:
+        return self.signal(executor, signal.SIGKILL)
+
+    def stop(self, executor: int) -> bool:
+        """It neither runs nor ends: SIGSTOP."""
+        return self.signal(executor, signal.SIGSTOP)
+
+    def notice(self, executor: int) -> bool:
+        """What a spot instance gets before it is taken away: SIGTERM."""
+        return self.signal(executor, signal.SIGTERM)
+
+    def kill_coordinator(self) -> None:
+        assert self._coordinator is not None
+        self.pids()
+        self._coordinator.kill()
+        self._coordinator.wait()
+
+    def kill_all(self) -> None:
+        """Coordinator first, so that nobody is replaced."""
+        self.kill_coordinator()
+        for executor in self.pids():
+            self.kill(executor)
+        deadline = time.monotonic() + _PATIENCE_S
+        while self.pids() and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+
+    def resume(self) -> None:
+        """Another coordinator: `isoscale resume DIR`."""
+        self._launch(["resume", str(self.directory)], ())
+
+    def scale(self, target: int | str) -> dict[str, Any]:
+        """Raises IsoscaleError if nobody is there to ask, or the answer is no."""
+        with self.handle() as handle:
+            return handle.scale_to(target)
+
+    def try_scale(self, target: int | str) -> bool:
+        with contextlib.suppress(IsoscaleError, TimeoutError):
+            self.scale(target)
+            return True
+        return False
+
+    # ---- parts ----
+
+    @property
+    def _log(self) -> Path:
+        return self.directory.with_name(f"{self.directory.name}.coordinator.log")
+
+    def _launch(self, arguments: Sequence[str], points: Sequence[FaultPoint]) -> None:
+        variables = {env.FAULT: ";".join(map(str, points))} if points else {}
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        with self._log.open("ab") as log:
+            self._coordinator = subprocess.Popen(
+                [sys.executable, "-c", _COMMAND, *arguments],
+                cwd=self._cwd,
+                env=env.child_environment({"COLUMNS": "200", **variables}),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def _born_of_run(self, pid: int) -> int:
+        """The birth of a process if it belongs to this run, else 0."""
+        with contextlib.suppress(OSError):
+            variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            token = str((self.directory / "control" / "token").resolve())
+            if f"{env.TOKEN_FILE}={token}".encode() in variables:
+                return born(pid)
+        return 0
+
+
+def _handles(pid: int, number: int) -> bool:
+    """Whether a process has a handler for a signal; without one it would die of it."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("SigCgt:"):
+            return bool(int(line.split()[1], 16) >> (number - 1) & 1)
+    return False

@@ -1,0 +1,87 @@
+"""A job of a few seconds that would notice: everything in it that could differ by placement does.
+
+    isoscale run short_job.py --workers 4 -- [EPOCHS] [SECONDS PER TURN] [LOADER PROCESSES]
+
+Random transforms from three streams, dropout, batch norm, momentum, a schedule, per-worker state, evaluation.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import random
+import signal
+import sys
+import time
+from types import FunctionType
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import isoscale
+
+EPOCHS, TURN_S, LOADER_PROCESSES = 4, 0.01, 0
+
+
+class Noisy(torch.utils.data.Dataset[tuple[torch.Tensor, torch.Tensor]]):
+    def __init__(self, size: int) -> None:
+        self._x = torch.randn(size, 20, generator=torch.Generator().manual_seed(1))
+        self._y = (self._x.sum(1) > 0).long()
+
+    def __len__(self) -> int:
+        return len(self._x)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        noise = 0.1 * torch.randn(20) + 0.01 * random.random() + 0.01 * float(np.random.rand())
+        return self._x[index] + noise, self._y[index]
+
+
+def train(job: isoscale.Job) -> None:
+    net = nn.Sequential(nn.Linear(20, 48), nn.BatchNorm1d(48), nn.ReLU(), nn.Dropout(0.3), nn.Linear(48, 2))
+    model = job.model(net)
+    optimizer = job.keep("optimizer", torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
+    schedule = job.keep("schedule", torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5))
+    loader = job.loader(Noisy(640), batch_size=8, shuffle=True, num_workers=LOADER_PROCESSES)
+    val = job.loader(Noisy(100), batch_size=16, train=False)
+    generator = job.keep_per_worker("generator", lambda rank: torch.Generator().manual_seed(rank))
+    counter = job.keep_per_worker("counter", lambda: {"turns": 0})
+    for _ in job.epochs(EPOCHS):
+        for step in loader:
+            for x, y in step:
+                time.sleep(TURN_S)
+                counter["turns"] += 1
+                noise = 0.01 * torch.randn(x.shape, generator=generator)
+                loss = F.cross_entropy(model(x + noise), y) * (1 + 1e-4 * counter["turns"])
+                loss.backward()
+                step.log(loss=loss)
+            optimizer.step()
+            optimizer.zero_grad()
+            job.state["steps"] = job.state.get("steps", 0) + 1
+        schedule.step()
+        model.eval()
+        for step in val:
+            for x, y in step:
+                time.sleep(TURN_S / 4)
+                with torch.no_grad():
+                    step.sum(correct=(model(x).argmax(1) == y).sum(), seen=len(y), loss=F.cross_entropy(model(x), y))
+        model.train()
+        totals = val.totals
+        job.log(accuracy=totals["correct"] / totals["seen"], val_loss=totals["loss"], steps=job.state["steps"])
+
+
+def do_without_compiler() -> None:
+    """The first optimizer of a process would import all of torch.compile, which takes a second."""
+    for function in vars(torch.optim.Optimizer).values():
+        if isinstance(function, FunctionType) and function.__code__.co_name == "inner":
+            function.__wrapped__.__dynamo_disable = function.__wrapped__  # type: ignore[attr-defined]
+
+
+if __name__ == "__main__":
+    faulthandler.register(signal.SIGUSR1)
+    do_without_compiler()
+    given = sys.argv[1:]
+    EPOCHS = int(given[0]) if given else EPOCHS
+    TURN_S = float(given[1]) if given[1:] else TURN_S
+    LOADER_PROCESSES = int(given[2]) if given[2:] else LOADER_PROCESSES
+    isoscale.run(train)
