@@ -16,6 +16,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
@@ -131,7 +132,7 @@ def read_address(out: Path) -> tuple[str, str]:
 def parse_target(text: str, present: DeviceSet, spec: JobSpec) -> DeviceSet:
     """`4`, `+1`, `-1` or a device set. Counts change the first kind when they grow, the last ones when they shrink."""
     number = text.strip()
-    if number.lstrip("+-").isdigit():
+    if re.fullmatch(r"[+-]?[0-9]{1,9}", number):
         total = int(number) + (present.total if number[0] in "+-" else 0)
         kinds = list(present)
         if 0 < total <= len(kinds):
