@@ -144,7 +144,6 @@ class StepEngine:
         self.check_not_broken()
         self.turn.training = training
         self._audits, self._audit_digests = (audits or {}), {}
-        self.gate.announce(position)
         self.contexts.start()
         self.contexts.mark(shared=not self.alone)
         if self.carried is not None:
@@ -155,6 +154,8 @@ class StepEngine:
                 model.begin_step()
             else:
                 model.begin_evaluation()
+        # Last: an exchange that is broken already must find a step that can be done again.
+        self.gate.announce(position)
 
     def open_turn(self, logical_rank: int, *, last: bool) -> None:
         self.contexts.enter(logical_rank)

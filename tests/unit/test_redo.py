@@ -1,0 +1,234 @@
+"""A step that broke is done again, or taken as done, without a trace: executors die in every exchange in turn."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from isoscale.core import rng
+from isoscale.core.context import ContextSwitch
+from isoscale.core.digest import flat_state
+from isoscale.core.exchange import ExchangeBrokenError, LocalExchange
+from isoscale.core.rules import Turn
+from isoscale.core.step import Step, StepEngine
+from isoscale.core.tracked import TrackedModel
+from isoscale.types import Order
+from tests.unit.faulty import Fault, FaultyExchange, World
+from tests.unit.simulated import same_bits
+
+N = 4
+STEPS = 3
+
+
+@pytest.fixture(autouse=True)
+def leave_streams() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with rng.isolated():
+        yield
+    torch.set_num_threads(threads)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A small training with everything in it that a context or a step can hold."""
+
+    order: Order = "ddp"
+    broadcast: bool = True
+    find_unused: bool = False
+    clears: bool = True
+
+    def __call__(self, exchange: Any, world: World | None = None, executor: int = 0) -> dict[str, Any]:
+        rng.seed_all(1)
+        model = _Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        engine = StepEngine(exchange, ContextSwitch(N, 5), Turn())
+        engine.models.append(
+            TrackedModel(
+                "net",
+                model,
+                engine.turn,
+                exchange,
+                order=self.order,
+                find_unused_parameters=self.find_unused,
+                broadcast_buffers=self.broadcast,
+                bucket_cap_mb=0.0001,
+            )
+        )
+        noise = engine.contexts.add_per_worker("noise", lambda rank: torch.Generator().manual_seed(rank))
+        memory = engine.contexts.add_per_worker("memory", dict)
+        engine.contexts.start()
+        if world is not None:
+            engine.on_broken = world.recovery(executor, engine)
+        totals = []
+        for number in range(STEPS):
+            step = self._step(engine, number, training=True)
+            for x in step:
+                self._turn(step, model, x, noise, memory, number)
+            totals.append({**step.totals, **step.means})
+            optimizer.step()
+            if self.clears:
+                optimizer.zero_grad(set_to_none=number % 2 == 0)
+            torch.rand(3), random.random()  # the job-wide streams move too
+        model.eval()
+        step = self._step(engine, STEPS, training=False)
+        for x in step:
+            with torch.no_grad():
+                step.sum(out=model(x, 0).sum(), seen=len(x), luck=random.random())
+                memory["evaluated"] = memory.get("evaluated", 0) + 1
+        totals.append(step.totals)
+        engine.seal_end("end", "digest")
+        return self._outcome(engine, model, optimizer, totals)
+
+    def _step(self, engine: StepEngine, number: int, *, training: bool) -> Step:
+        def fetch(rank: int) -> torch.Tensor:
+            return torch.randn(4, 3, generator=torch.Generator().manual_seed(10 * number + rank)) + torch.rand(())
+
+        return Step(
+            engine,
+            fetch,
+            lambda tally: engine.finish(tally, digest="", stop=False),
+            lambda sealed: sealed,
+            training=training,
+            position=f"step {number}",
+        )
+
+    def _turn(self, step: Step, model: _Net, x: torch.Tensor, noise: Any, memory: Any, number: int) -> None:
+        rank = step._engine.turn.logical_rank
+        assert rank is not None
+        skip = rank if self.find_unused else 0
+        loss = model(x + torch.rand(3, generator=noise), skip).square().sum() * (1 + random.random())
+        loss.backward()
+        memory["seen"] = memory.get("seen", 0.0) + float(np.random.rand()) + float(np.random.randn())
+        step.log(loss=loss.detach())
+        step.sum(seen=len(x), weird=torch.tensor([memory["seen"], 0.1]))
+        if number == 1:
+            step.sum(late=rank)  # a value that nobody has heard of: the seal takes a second round
+
+    def _outcome(self, engine: StepEngine, model: nn.Module, optimizer: Any, totals: list[Any]) -> dict[str, Any]:
+        tracked = engine.models[0]
+        tree = {
+            "model": model.state_dict(),
+            "optimizer": optimizer.state_dict(),
+            "grads": {i: p.grad for i, p in enumerate(model.parameters())},
+            "own": {rank: dict(enumerate(tracked.buffers.own.get(rank, tracked.buffers.shared))) for rank in range(N)},
+            "layout": str(tracked.sync.layout),
+            "contexts": {rank: engine.contexts.state_of(rank) for rank in range(N)},
+            "streams": engine.contexts.job_streams(),
+            "totals": totals,
+            "seals": engine.seals,
+        }
+        return dict(flat_state(tree))
+
+
+class _Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(3)
+        self.layers = nn.ModuleList([nn.Linear(3, 9), nn.Linear(3, 9)])
+        self.last = nn.Linear(9, 2)
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x: torch.Tensor, skip: int) -> torch.Tensor:
+        if self.training:
+            self.calls += 1
+        hidden = [layer(self.norm(x) if i == 0 else x) for i, layer in enumerate(self.layers) if i != skip - 1]
+        return self.last(nn.functional.dropout(sum(hidden), 0.3, self.training))
+
+
+JOBS = [Job(), Job(order="tree", broadcast=False), Job(find_unused=True, clears=False), Job(broadcast=False)]
+
+
+def assert_same(mine: Any, reference: dict[str, Any], story: object) -> None:
+    assert isinstance(mine, dict), f"{story}: {mine!r}"
+    assert list(mine) == list(reference), story
+    for path, value in mine.items():
+        other = reference[path]
+        same = same_bits(value, other) if isinstance(value, torch.Tensor) else repr(value) == repr(other)
+        assert same, f"{story}: {path} is {str(value)[:99]}, not {str(other)[:99]}"
+
+
+def subsets(members: set[int]) -> Iterator[frozenset[int]]:
+    for size in range(len(members) + 1):
+        yield from map(frozenset, itertools.combinations(sorted(members), size))
+
+
+@pytest.mark.parametrize("job", JOBS, ids=str)
+def test_undisturbed_executors_do_what_one_process_does(job: Job) -> None:
+    reference = job(LocalExchange(N))
+    for backwards in (False, True):
+        results = World(backwards=backwards).run((1, 2, 1), job)
+        assert len(results) == 3
+        for result in results.values():
+            assert_same(result, reference, "undisturbed")
+
+
+@pytest.mark.parametrize("job", JOBS, ids=str)
+def test_executors_die_before_every_call(job: Job) -> None:
+    reference = job(LocalExchange(N))
+    world = World()
+    world.run((1, 2, 1), job)
+    victims = [frozenset(v) for v in ({0}, {1}, {2}, {0, 1}, {1, 2})]
+    for at in range(world.calls[0]):
+        fault = Fault(at, victims[at % len(victims)])
+        results = World(backwards=at % 3 == 0, faults=[fault]).run((1, 2, 1), job)
+        assert set(results) == {0, 1, 2} - fault.victims
+        for result in results.values():
+            assert_same(result, reference, fault)
+
+
+@pytest.mark.parametrize("job", JOBS, ids=str)
+def test_some_got_an_answer_that_others_did_not(job: Job) -> None:
+    """In the seal: some have left it, others have only entered it. Whoever left it may have gone far since."""
+    reference = job(LocalExchange(N))
+    world = World()
+    world.run((1, 2, 1), job)
+    rng_of_test = random.Random(7)
+    for at in range(world.calls[0]):
+        victim = at % 3
+        luckies = [lucky for lucky in subsets({0, 1, 2} - {victim}) if lucky]
+        fault = Fault(at, frozenset({victim}), rng_of_test.choice(luckies))
+        results = World(backwards=at % 2 == 0, faults=[fault]).run((1, 2, 1), job)
+        assert set(results) == {0, 1, 2} - fault.victims, fault
+        for result in results.values():
+            assert_same(result, reference, fault)
+
+
+def test_a_second_failure_meets_the_recovery() -> None:
+    """The group of the survivors breaks too: while they agree, and in the calls after that."""
+    job = JOBS[1]
+    reference = job(LocalExchange(N))
+    first = Fault(9, frozenset({3}), frozenset({0}))
+    world = World(faults=[first])
+    assert len(world.run((1, 1, 1, 1), job)) == 3
+    for at in range(world.calls[1]):
+        second = Fault(at, frozenset({at % 3}), frozenset({(at + 1) % 3}) if at % 2 else None, generation=1)
+        results = World(backwards=at % 4 > 1, faults=[first, second]).run((1, 1, 1, 1), job)
+        assert set(results) == {0, 1, 2} - second.victims
+        for result in results.values():
+            assert_same(result, reference, (first, second))
+
+
+def test_the_last_survivor_does_everything() -> None:
+    job = JOBS[0]
+    reference = job(LocalExchange(N))
+    for at in (0, 5, 11, 17):
+        results = World(faults=[Fault(at, frozenset({0, 2}))]).run((1, 2, 1), job)
+        assert set(results) == {1}
+        assert_same(results[1], reference, at)
+
+
+def test_without_anybody_to_ask_the_break_is_the_scripts_to_see() -> None:
+    def work(exchange: FaultyExchange, world: World, executor: int) -> None:
+        JOBS[0](exchange)
+
+    results = World(faults=[Fault(3, frozenset({0}))]).run((2, 2), work)
+    assert isinstance(results[1], ExchangeBrokenError)
