@@ -57,7 +57,7 @@ def simulate(
     quotas: o.Quotas = None,
     format: o.Format = "auto",
     seed: o.FirstSeed = 0,
-    events: o.Events = True,
+    no_events: o.NoEvents = False,
 ) -> None:
     """Run the jobs of a trace on a cluster that need not exist, under one policy or several."""
     begin_s, end_s = o.window_of(window)
@@ -90,7 +90,7 @@ def simulate(
     policies = list(parse_policies(policy))
     jobs = [experiment.jobs(number) for number in range(seeds)]
     directory = _claim(out)
-    runs = _run_all(experiment, policies, jobs, directory if events else None, directory)
+    runs = _run_all(experiment, policies, jobs, None if no_events else directory, directory)
     facts = _facts(experiment, seeds)
     _write(directory, runs, facts)
     _show(runs, directory)

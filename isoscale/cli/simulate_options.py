@@ -16,13 +16,13 @@ from isoscale.sim.disturbances import DeviceFailures, ServingLoad
 __all__ = [
     "ClusterSpec",
     "CostSpec",
-    "Events",
     "Failures",
     "FirstSeed",
     "Format",
     "InterferenceShare",
     "Interval",
     "KindSpeeds",
+    "NoEvents",
     "Out",
     "Policies",
     "Profiled",
@@ -44,9 +44,7 @@ __all__ = [
 
 Trace = Annotated[
     str,
-    typer.Option(
-        help="A file, a shipped trace (easyscale), or generated: philly:jobs=1000,days=7,seed=0.", show_default=False
-    ),
+    typer.Option(help="A file, a shipped trace (easyscale), or a generator (philly:jobs=500).", show_default=False),
 ]
 ClusterSpec = Annotated[
     str,
@@ -66,7 +64,7 @@ Interval = Annotated[
     ),
 ]
 CostSpec = Annotated[
-    str, typer.Option("--costs", help="free, stop-free, stop-resume; changes as in stop-resume:rescale_s=20,start_s=5.")
+    str, typer.Option("--costs", help="free, stop-free or stop-resume; changed as in free:start_s=20.")
 ]
 Speeds = Annotated[
     Path | None,
@@ -96,7 +94,7 @@ Quotas = Annotated[
 ]
 Format = Annotated[str, typer.Option(help="Format of the trace's file, where it cannot be told from its header.")]
 FirstSeed = Annotated[int, typer.Option("--seed", help="First seed.", min=0)]
-Events = Annotated[bool, typer.Option("--events/--no-events", help="Write DIR/POLICY/events.jsonl.")]
+NoEvents = Annotated[bool, typer.Option("--no-events", help="Do not write DIR/POLICY/events.jsonl.")]
 
 
 def costs_of(text: str) -> Costs:
