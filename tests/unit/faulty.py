@@ -118,7 +118,7 @@ class World:
             while True:
                 number = len(self._groups)
                 self._wait_for.add(executor)
-                self.wait(executor, lambda: self.alive <= self._wait_for or len(self._groups) > number)
+                self.wait(executor, lambda n=number: self.alive <= self._wait_for or len(self._groups) > n)  # type: ignore[misc]
                 if len(self._groups) == number:
                     members = tuple(sorted(self.alive))
                     self._new_group(members, Placement.even(_workers(engine), len(members)).shares)
