@@ -366,12 +366,16 @@ class Member:
     def _hold_for_plan(self, job: Job, loader: Loader) -> None:
         left_at, at = time.time(), time.monotonic()
         self.pace.outside()
-
-        def due() -> bool | None:
-            switch = self._switch
-            return True if self._recover is not None or (switch is not None and switch.at_step is not None) else None
-
-        self._wait(due)
+        if self._reported != self.generation:
+            # Nobody seals a step before the plan's change, which waits for this generation's first seal: this is one.
+            try:
+                job._engine.exchange.gather_text("")
+            except ExchangeBrokenError:
+                job._engine.use(self.recover().exchange)
+                return
+            self.sealed(job)
+        # Any switch will do, also one that was meant for the next seal: all stand at the same step.
+        self._wait(lambda: True if self._recover is not None or self._switch is not None else None)
         if self._recover is None:
             self._go_over(job, loader, left_at, time.monotonic() - at)
 
