@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +17,9 @@ from isoscale.types import JobSpec
 __all__ = ["explain_difference"]
 
 
-def explain_difference(console: Console, spec: JobSpec, devices: DeviceSet) -> None:
+def explain_difference(
+    console: Console, spec: JobSpec, devices: DeviceSet, plan: Sequence[tuple[int, DeviceSet]] = ()
+) -> None:
     """`spec.out` holds two runs that differ and left their digests (`spec.trace == 0`)."""
     from isoscale.cli.verify import run_both
 
@@ -29,7 +32,7 @@ def explain_difference(console: Console, spec: JobSpec, devices: DeviceSet) -> N
     again = replace(spec, out=str(out / "explain"), trace=coarse.step, until=until)
     (out / "explain").mkdir()
     _say(console, f"explain: both runs again with every operator traced in step {coarse.step}", "dim")
-    elastic, reference = asyncio.run(run_both(console, again, devices, quiet=True))
+    elastic, reference = asyncio.run(run_both(console, again, devices, plan, quiet=True))
     fine = None
     if elastic.exit_code == 0 and not reference.error:
         traces = out / "explain" / "trace", out / "explain" / "reference" / "trace"

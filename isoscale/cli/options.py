@@ -30,6 +30,7 @@ __all__ = [
     "Workers",
     "claim_directory",
     "device_set",
+    "devices_and_plan",
     "job_spec",
     "parse_plan",
     "plan_error",
@@ -121,6 +122,18 @@ def parse_plan(plan: str | None, workers: int, until: int | None) -> list[tuple[
             check_kind(kind)
         entries.append((int(step), found))
     return [(step, found) for step, found in entries if not until or step < until]
+
+
+def devices_and_plan(
+    executors: int | None, devices: str | None, plan: str | None, workers: int, until: int | None
+) -> tuple[DeviceSet, list[tuple[int, DeviceSet]]]:
+    """The devices to begin with, and the changes that a plan makes later."""
+    entries = parse_plan(plan, workers, until)
+    if not entries or entries[0][0] != 0:
+        return device_set(executors, devices, workers), entries
+    if executors is not None or devices is not None:
+        raise plan_error(plan, "names the first devices, and so does --executors or --devices", "give one of them")
+    return entries[0][1], entries[1:]
 
 
 def plan_error(plan: object, problem: str, remedy: str) -> UserError:

@@ -58,15 +58,7 @@ def run(
 ) -> None:
     """Train SCRIPT with N logical workers on E executors: the same bits for every E, and for every change of E."""
     console = Console(soft_wrap=True)
-    entries = o.parse_plan(plan, workers, until)
-    if entries and entries[0][0] == 0:
-        if executors is not None or devices is not None:
-            raise o.plan_error(
-                plan, "names the first devices, and so does --executors or --devices", "give one of them"
-            )
-        found, entries = entries[0][1], entries[1:]
-    else:
-        found = o.device_set(executors, devices, workers)
+    found, entries = o.devices_and_plan(executors, devices, plan, workers, until)
     # Checked before a directory is made, so that a mistake leaves nothing behind.
     spec = o.job_spec(
         script,

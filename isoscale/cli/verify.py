@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,6 +20,7 @@ from isoscale.cli import options as o
 from isoscale.cli.progress import Progress, count
 from isoscale.errors import UserError
 from isoscale.kinds import DeviceSet
+from isoscale.protocol.events import read_events
 from isoscale.runtime.coordinator import RunResult, run_job
 from isoscale.runtime.verify import ReferenceResult, reference_spec, report_on, run_reference_ranks
 from isoscale.types import JobSpec
@@ -46,17 +49,19 @@ def verify(
     threads: o.Threads = 1,
     out: o.Out = None,
     until: o.Until = None,
+    plan: o.Plan = None,
     explain: Explain = False,
 ) -> None:
     """Train SCRIPT elastically and with stock DDP on N processes; exit 0 only if every bit agrees."""
     console = Console(soft_wrap=True)
-    found = o.device_set(executors, devices, workers)
+    found, entries = o.devices_and_plan(executors, devices, plan, workers, until)
     # Checked before a directory is made, so that a mistake leaves nothing behind.
     spec = o.job_spec(
         script,
         script_args,
         workers=workers,
         devices=found,
+        planned=[wanted for _, wanted in entries],
         determinism=determinism,
         kinds=kinds,
         order=order,
@@ -66,7 +71,7 @@ def verify(
         record=True,
     )
     spec = replace(spec, out=str(o.claim_directory(out, script)), trace=0 if explain else None)
-    elastic, reference = asyncio.run(run_both(console, spec, found))
+    elastic, reference = asyncio.run(run_both(console, spec, found, entries))
     if elastic.exit_code != 0:
         bad_input = elastic.exit_code == UserError.exit_code
         _report_failure("elastic", elastic.error, elastic.traceback, f"{spec.out}/logs", bad_input=bad_input)
@@ -75,22 +80,31 @@ def verify(
         _report_failure("reference", reference.error, reference.traceback, f"{spec.out}/reference/logs")
         raise typer.Exit(1)
     report = report_on(spec, elastic, reference)
-    _show(console, report, spec, found)
+    _show(console, report, spec, _sizes(Path(spec.out) / "events.jsonl"))
+    for step, wanted in entries:
+        if step >= elastic.step:
+            line = f"not tried: {wanted} at step {step}, because the job ended after {elastic.step} steps"
+            console.print(Text(line, style="yellow"), highlight=False)
     if not report.equal and explain:
         from isoscale.cli.explain import explain_difference
 
-        explain_difference(console, spec, found)
+        explain_difference(console, spec, found, entries)
     elif not report.equal:
         console.print(Text("--explain finds the first operator that differs", style="dim"))
     raise typer.Exit(0 if report.equal else 1)
 
 
 async def run_both(
-    console: Console, spec: JobSpec, devices: DeviceSet, *, quiet: bool = False
+    console: Console,
+    spec: JobSpec,
+    devices: DeviceSet,
+    plan: Sequence[tuple[int, DeviceSet]] = (),
+    *,
+    quiet: bool = False,
 ) -> tuple[RunResult, ReferenceResult]:
     """One after the other; without the reference if the elastic run failed. `quiet` hides what the script prints."""
     with (_Quiet if quiet else Progress)(console, "elastic", quiet_logs=quiet) as progress:
-        elastic = await run_job(spec, devices, progress)
+        elastic = await run_job(spec, devices, progress, plan=plan)
     if elastic.exit_code != 0:
         return elastic, ReferenceResult(error="not run")
     with ReferenceProgress(console, spec.workers, elastic.step) as watcher:
@@ -141,7 +155,14 @@ class ReferenceProgress:
         self._console.print(self._line, highlight=False)
 
 
-def _show(console: Console, report: Report, spec: JobSpec, devices: DeviceSet) -> None:
+def _sizes(log: Path) -> str:
+    """How many executors there were, one number after another."""
+    generations = [len(event["members"]) for event in read_events(log) if event["event"] == "generation"]
+    sizes = [size for i, size in enumerate(generations) if not i or size != generations[i - 1]]
+    return count(sizes[0], "executor") if len(sizes) == 1 else f"{' -> '.join(map(str, sizes))} executors"
+
+
+def _show(console: Console, report: Report, spec: JobSpec, executors: str) -> None:
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("compared")
     table.add_column("count", justify="right")
@@ -152,7 +173,7 @@ def _show(console: Console, report: Report, spec: JobSpec, devices: DeviceSet) -
     console.print(table)
     console.print(f"elastic    digest {report.elastic_digest}", highlight=False)
     console.print(f"reference  digest {report.reference_digest}", highlight=False)
-    sides = f"{count(devices.total, 'executor')} and stock DDP with {count(spec.workers, 'process')}"
+    sides = f"{executors} and stock DDP with {count(spec.workers, 'process')}"
     if report.equal:
         console.print(Text(f"equal: {sides} give the same bits", style="bold green"))
         return

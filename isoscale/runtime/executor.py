@@ -196,7 +196,7 @@ def _make_job(train: Callable[[Job], Any], welcome: m.Welcome, member: Member) -
     if spec.trace is not None:
         from isoscale.runtime.trace import trace_job
 
-        trace_job(job, order.index if isinstance(order, m.Begin) else -1)
+        trace_job(job, member.executor)
     elif spec.anatomy:
         from isoscale.runtime.anatomy import dissect_job
 

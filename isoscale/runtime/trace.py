@@ -49,29 +49,30 @@ class _Subject:
             yield from ((f"{prefix}{path}", p.grad) for path, p in module.named_parameters())
 
 
-def trace_job(job: Job, index: int) -> None:
+def trace_job(job: Job, executor: int) -> None:
     """Let an executor's job leave its trace."""
     state = job._state
     subject = _Subject(lambda: {n: m.module for n, m in state.models.items()}, lambda: state.kept, state.values)
-    job._attach(Tracer(job.out / "trace" / f"executor-{index}.jsonl", job._spec.trace or 0, subject, main=index == 0))
+    path = job.out / "trace" / f"executor-{executor}.jsonl"
+    job._attach(Tracer(path, job._spec.trace or 0, subject, lambda: job.is_main))
 
 
 def trace_reference(job: ReferenceJob) -> None:
     """Let a rank of the reference leave its trace."""
     subject = _Subject(lambda: {n: m.module for n, m in job._models.items()}, lambda: job._kept, job.state)
     path = job.out / "trace" / f"rank-{job._rank}.jsonl"
-    job._probe = Tracer(path, job._spec.trace or 0, subject, main=job.is_main)
+    job._probe = Tracer(path, job._spec.trace or 0, subject, lambda: job.is_main)
 
 
 class Tracer:
-    """A probe that writes. Only the `main` process of a side writes what all of them share."""
+    """A probe that writes. Only the main process of a side, which may change, writes what all of them share."""
 
-    def __init__(self, path: Path, everything_at: int, subject: _Subject, *, main: bool) -> None:
+    def __init__(self, path: Path, everything_at: int, subject: _Subject, is_main: Callable[[], bool]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("w", encoding="utf-8")
         self._at = everything_at
         self._subject = subject
-        self._main = main
+        self._is_main = is_main
         self._step = 0
         self._operators: OperatorTrace | None = None
 
@@ -114,7 +115,7 @@ class Tracer:
         return self._at not in (0, self._step)
 
     def _shared(self, place: str, leaves: Iterator[tuple[str, Any]]) -> None:
-        if self._skips() or not self._main:
+        if self._skips() or not self._is_main():
             return
         if not self._at:
             self._write(place, -1, "all", "", digest=bits(dict(leaves)))

@@ -54,6 +54,25 @@ def test_mixed_kinds_and_tree_order_agree_with_the_reference_at_the_common_profi
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_a_plan_is_followed_and_the_sizes_are_named(tmp_path: Path) -> None:
+    done = verify(TINY, "--workers", "3", "--plan", "0:1,2:3,4:2", "--out", str(tmp_path / "v"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "step 2: 1 -> 3 executors" in done.stdout
+    assert "equal: 1 -> 3 -> 2 executors and stock DDP with 3 processes give the same bits" in done.stdout
+
+
+def test_explain_finds_a_difference_after_rescales_and_says_what_the_plan_did_not_reach(tmp_path: Path) -> None:
+    plan = ["--plan", "0:2,2:1,7:2"]
+    done = verify(
+        TINY, "--workers", "2", "--until", "8", *plan, "--explain", "--out", str(tmp_path / "v"), "--", "outside"
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "first difference: outside turns after step 3: tensor model.last.bias differs" in done.stdout
+    done = verify(TINY, "--workers", "3", "--plan", "0:2,2:1,50:2", "--out", str(tmp_path / "w"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "not tried: cpu*2 at step 50, because the job ended after 8 steps" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("planted", "found"),
     [
@@ -93,6 +112,8 @@ def test_a_failing_script_is_shown_once_with_its_side(mode: str, side: str, reas
     [
         (["nowhere.py", "--workers", "2"], "SCRIPT=nowhere.py"),
         ([TINY, "--workers", "2", "--executors", "3"], "--executors=3"),
+        ([TINY, "--workers", "2", "--plan", "0:1,4:2", "--executors", "2"], "--plan=0:1,4:2"),
+        ([TINY, "--workers", "2", "--plan", "0:1,4:3"], "--plan=0:1,4:3"),
         ([TINY, "--workers", "2", "--out", str(SCRIPTS)], "not empty"),
         ([TINY], "--workers"),
     ],
