@@ -186,15 +186,23 @@ class ContextSwitch:
             self._packed[logical_rank] = rest[-1]
             self._load_objects(logical_rank, rest[-1])
 
-    def draw_base_seeds(self) -> list[torch.Tensor]:
-        """What `iter()` of a loader draws, for all logical workers; the torch states before it, by rank.
+    def draw_base_seeds(self) -> list[int]:
+        """What `iter()` of a loader draws, for all logical workers, by rank.
 
         Done on every executor for every worker, so that contexts stay equal everywhere.
         """
         assert self._streams is not None
-        before = [streams.torch for streams in self._streams]
-        self._streams = [rng.draw_base_seed(streams) for streams in self._streams]
-        return before
+        drawn = [rng.draw_base_seed(streams) for streams in self._streams]
+        self._streams = [streams for _, streams in drawn]
+        return [seed for seed, _ in drawn]
+
+    def run_under(self, logical_rank: int, work: Callable[[], None]) -> None:
+        """Work that draws from a worker's streams between steps; on every executor alike."""
+        self.enter(logical_rank)
+        try:
+            work()
+        finally:
+            self.leave()
 
     def _pack_objects(self, logical_rank: int) -> bytes:
         states = {name: _state_of(p._objects[logical_rank]) for name, p in self._objects.items()}

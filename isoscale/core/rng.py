@@ -58,6 +58,20 @@ class Streams:
         cuda = None if self.cuda is None else self.cuda.numpy().tobytes()
         return [python, numpy, cpu, cuda]
 
+    def parts(self) -> list[bytes | None]:
+        """Everything, in the form of `changes_since`."""
+        cuda = None if self.cuda is None else self.cuda.numpy().tobytes()
+        return [_python_bytes(self.python), _numpy_bytes(self.numpy), self.torch.numpy().tobytes(), cuda]
+
+    @classmethod
+    def from_parts(cls, parts: Sequence[bytes | None]) -> Streams:
+        python, numpy, cpu, cuda = parts
+        assert python is not None
+        assert numpy is not None
+        assert cpu is not None
+        cuda_state = None if cuda is None else _byte_tensor(cuda)
+        return cls(_python_state(python), _numpy_state(numpy), _byte_tensor(cpu), cuda_state)
+
     def with_changes(self, changes: Sequence[bytes | None]) -> Streams:
         python, numpy, cpu, cuda = changes
         return Streams(
@@ -124,12 +138,12 @@ def isolated() -> Iterator[None]:
         restore(before)
 
 
-def draw_base_seed(streams: Streams) -> Streams:
-    """`streams` after what `iter(DataLoader)` draws from the torch stream: one int64."""
+def draw_base_seed(streams: Streams) -> tuple[int, Streams]:
+    """What `iter(DataLoader)` draws from the torch stream, one int64, and the streams after it."""
     generator = torch.Generator()
     generator.set_state(streams.torch)
-    torch.empty((), dtype=torch.int64).random_(generator=generator)
-    return Streams(streams.python, streams.numpy, generator.get_state(), streams.cuda)
+    seed = int(torch.empty((), dtype=torch.int64).random_(generator=generator).item())
+    return seed, Streams(streams.python, streams.numpy, generator.get_state(), streams.cuda)
 
 
 _GAUSS = struct.Struct("<B?d")

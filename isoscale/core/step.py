@@ -291,6 +291,11 @@ class StepEngine:
             model.buffers.end_step(gathered.buffers.get(model.name, {}))
         for model, ready_order in gathered.ready_orders:
             model.sync.rebuild(ready_order)
+        if self.alone and self.carried is not None:
+            for rank in self.ranks:
+                own = self.carried.changes_of(rank)
+                if own:
+                    self.carried.adopt(rank, own, here=True)
         for index, changes in enumerate(gathered.contexts):
             self._adopt_contexts(changes, here=index == self.exchange.index)
         self.seals += 1

@@ -94,6 +94,7 @@ class Job:
         #: this executor comes later, and what it does on the way has no effect
         self._approaching = False
         self._pace = Pace()
+        self._all_loaders: dict[str, Loader] = {}
         self._training_loaders: dict[str, Loader] = {}
         #: executors compare their state when so many steps are committed, as after every rescale
         self.audit_at = -1
@@ -165,13 +166,14 @@ class Job:
             dataset,
             num_logical_workers=self._spec.workers,
             seed=self._spec.seed,
-            batch_size=batch_size,
+            batch_size=self._spec.batch or batch_size if train else batch_size,
             shuffle=shuffle,
             train=train,
             options=options,
         )
         self._loaders += 1
         loader = Loader(self, f"loader {self._loaders}", loaders, train=train)
+        self._all_loaders[loader.name] = loader
         if train:
             self._training_loaders[loader.name] = loader
         return loader

@@ -47,7 +47,8 @@ class Loader:
         job._start_streams()
         self.pass_in_epoch = self.pass_in_epoch + 1 if self._epoch == job.epoch else 1
         self._epoch, self.index, self.totals = job.epoch, 0, {}
-        self.batches.begin(job.epoch, engine.contexts.draw_base_seeds() if self.batches.draws else [])
+        seeds = engine.contexts.draw_base_seeds() if self.batches.draws else []
+        self.batches.begin(job.epoch, seeds, engine.contexts.run_under)
         self.is_open = True
         try:
             while True:
@@ -68,6 +69,7 @@ class Loader:
 
     def _step(self) -> Iterator[Step]:
         job, engine = self._job, self._job._engine
+        engine.carried = self.batches
         if self._train:
             job._before_step(len(self))
         probe = job._probe if self._train else None

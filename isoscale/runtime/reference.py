@@ -220,6 +220,12 @@ class ReferenceJob:
         self, dataset: Any, *, batch_size: int = 1, shuffle: bool = False, train: bool = True, **options: Any
     ) -> _Loader:
         n = self._spec.workers
+        if "batch_sampler" in options:
+            options["batch_sampler"] = options["batch_sampler"](self._rank, n)
+            return _Loader(self, DataLoader(dataset, **options), train, 0)
+        if "sampler" in options:
+            options["sampler"] = options["sampler"](self._rank, n)
+            return _Loader(self, DataLoader(dataset, batch_size, **options), train, 0)
         sampler: Any = range(self._rank, len(dataset), n)
         if train:
             sampler = DistributedSampler(dataset, n, self._rank, shuffle, seed=self._spec.seed)
@@ -288,8 +294,10 @@ class _Loader:
     def __iter__(self) -> Iterator[_Step]:
         job = self._job
         with job._own_streams():
-            if self._train:
-                self._loader.sampler.set_epoch(job.epoch)  # type: ignore[attr-defined]
+            orders: list[Any] = [self._loader.sampler, self._loader.batch_sampler] if self._train else []
+            for order in orders:
+                if hasattr(order, "set_epoch"):
+                    order.set_epoch(job.epoch)
             batches = iter(self._loader)
         self.totals = {}
         for _ in range(len(self)):

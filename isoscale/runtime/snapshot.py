@@ -47,10 +47,7 @@ def take_snapshot(job: Job, loader: Loader, *, copy: bool) -> dict[str, Any]:
             "epoch": job.epoch,
             "totals": plain(loader.totals, "loader.totals"),
         },
-        "loaders": {
-            name: {"epochs": list(one.batches.epochs), "starts": list(one.batches.starts)}
-            for name, one in job._training_loaders.items()
-        },
+        "loaders": {name: one.batches.state() for name, one in job._all_loaders.items()},
     }
     return snapshot
 
@@ -82,10 +79,8 @@ def load_snapshot(job: Job, loader: Loader, snapshot: dict[str, Any]) -> None:
     position = inner["position"]
     job.step, job.epoch = int(snapshot["step"]), int(position["epoch"])
     engine.seals, engine.last_vector = int(inner["seals"]), inner["vector"]
-    for name, passes in inner["loaders"].items():
-        batches = job._training_loaders[name].batches
-        batches.stop()
-        batches.epochs, batches.starts = list(passes["epochs"]), [s.clone() for s in passes["starts"]]
+    for name, state in inner["loaders"].items():
+        job._all_loaders[name].batches.load_state(state)
     loader.index, loader.pass_in_epoch = int(position["index"]), int(position["pass"])
     loader.totals = dict(position["totals"])
 
@@ -173,7 +168,7 @@ def _check(job: Job, snapshot: dict[str, Any]) -> None:
     here = {
         "job.model": {model.name for model in job._engine.models},
         "job.keep": set(job._state.kept),
-        "job.loader": set(job._training_loaders),
+        "job.loader": set(job._all_loaders),
     }
     for call, names in saved.items():
         if names != here[call]:
