@@ -1,0 +1,130 @@
+"""A job whose control socket has a certificate: its own executors and commands trust it, nobody else is let in."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from websockets.exceptions import InvalidMessage
+from websockets.sync.client import connect
+
+from isoscale.runtime.handle import JobHandle
+from tests.security.jobs import Running, isoscale, running
+
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.skipif(shutil.which("openssl") is None, reason="makes certificates with openssl"),
+]
+
+
+def certificate(directory: Path, name: str, *, days: int = 2, names: str = "IP:127.0.0.1") -> tuple[Path, Path]:
+    """Self-signed: a file to show, which is also the one to trust, and its key."""
+    path, key = directory / f"{name}.pem", directory / f"{name}.key"
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    options = ["-subj", "/CN=isoscale", "-addext", f"subjectAltName={names}"]
+    period = ["-days", str(days)] if days > 0 else ["-not_before", "20200101000000Z", "-not_after", "20200102000000Z"]
+    done = subprocess.run(
+        [*command, *options, *period, "-keyout", str(key), "-out", str(path)], capture_output=True, text=True
+    )
+    if done.returncode and days <= 0:
+        pytest.skip("this openssl cannot date a certificate back")
+    assert done.returncode == 0, done.stderr
+    return path, key
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("certificates")
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory, files: Path) -> Iterator[Running]:
+    path, key = certificate(files, "good")
+    with running(
+        tmp_path_factory.mktemp("job"), "--executors", 2, "--certificate", path, "--key", key, steps=30
+    ) as run:
+        run.until(lambda: run.step() >= 1, "the first step")
+        yield run
+
+
+def test_its_own_executors_trust_it(job: Running) -> None:
+    assert job.url.startswith("wss://127.0.0.1:")
+    assert len(job.events("executor_joined")) == 2
+
+
+def test_a_client_without_tls_is_refused(job: Running) -> None:
+    with pytest.raises((InvalidMessage, EOFError, OSError)):
+        connect(job.url.replace("wss://", "ws://"), proxy=None, open_timeout=60).__enter__()
+    job.train(1)
+
+
+def test_garbage_and_silence_in_the_handshake(job: Running) -> None:
+    host, port = job.url.removeprefix("wss://").split(":")
+    silent = [socket.create_connection((host, int(port)), timeout=60) for _ in range(200)]
+    for number, one in enumerate(silent):
+        if number % 2:
+            one.sendall(b"\x16\x03\x01\x02\x00" + bytes([number]) * 50)
+    job.train(1)
+    with JobHandle(job.out, ca_file=job.out.parent / "ca.pem") if False else JobHandle(job.out, ca_file=_ca(job)) as handle:
+        assert handle.status()["state"] == "training"
+    for one in silent:
+        one.close()
+
+
+def _ca(job: Running) -> Path:
+    return Path(job.process.args[job.process.args.index("--certificate") + 1])  # type: ignore[index, union-attr]
+
+
+def test_commands_trust_what_they_are_told_to(job: Running) -> None:
+    status = isoscale("status", job.out, "--json", "--ca", _ca(job))
+    assert status.returncode == 0, status.stdout
+    refused = isoscale("status", job.out, "--json")
+    assert refused.returncode == 2
+    assert refused.stdout.startswith("isoscale: --ca=")
+    assert len(refused.stdout.splitlines()) == 1
+
+
+@pytest.mark.parametrize("which", ["foreign", "missing", "key"])
+def test_another_certificate_is_not_trusted(job: Running, files: Path, which: str) -> None:
+    path, key = certificate(files, "foreign")
+    ca = {"foreign": path, "missing": files / "missing.pem", "key": key}[which]
+    refused = isoscale("scale", job.out, "1", "--ca", ca)
+    assert refused.returncode == 2
+    assert refused.stdout.startswith("isoscale: --ca=")
+    assert len(refused.stdout.splitlines()) == 1
+
+
+def test_an_executor_joins_with_it(job: Running, tmp_path: Path) -> None:
+    token = job.out / "control" / "token"
+    refused = isoscale("executor", "--join", job.url, "--token-file", token)
+    assert refused.returncode == 2
+    assert refused.stdout.startswith("isoscale: --ca=")
+    shutil.copy(_ca(job), tmp_path / "ca.pem")
+    job.join("--ca", "ca.pem", cwd=tmp_path)
+    with JobHandle(job.out, ca_file=_ca(job)) as handle:
+        handle.wait_for(lambda s: s["executors"][-1]["state"] == "spare", 100)
+
+
+def test_the_bits_are_those_of_an_undisturbed_run(job: Running, undisturbed_30: str) -> None:
+    assert job.finish()["digest"].startswith(undisturbed_30)
+    assert job.joined[0].wait(60) == 0
+    assert "Traceback" not in job.printed
+
+
+@pytest.mark.parametrize(
+    ("which", "names", "days"), [("expired", "IP:127.0.0.1", 0), ("elsewhere", "IP:10.1.2.3,DNS:example.org", 2)]
+)
+def test_a_certificate_that_its_own_executors_could_not_trust_is_refused_at_once(
+    tmp_path: Path, which: str, names: str, days: int
+) -> None:
+    path, key = certificate(tmp_path, which, days=days, names=names)
+    script = Path(__file__).with_name("scripts") / "paced.py"
+    refused = isoscale("run", script, "--certificate", path, "--key", key, "--out", tmp_path / "out", "--", 3)
+    assert refused.returncode == 2, refused.stdout
+    assert refused.stdout.startswith("isoscale: --certificate="), refused.stdout
+    assert len(refused.stdout.splitlines()) == 1
+    assert not (tmp_path / "out").exists()
