@@ -37,6 +37,7 @@ __all__ = [
     "is_reference",
     "num_logical_workers",
     "out",
+    "replace",
     "replay",
     "seed",
     "token_file",
@@ -146,6 +147,12 @@ def child_environment(variables: Mapping[str, str], environ: Mapping[str, str] =
     """
     inherited = {name: value for name, value in environ.items() if not name.startswith("ISOSCALE_")}
     return {**inherited, **variables}
+
+
+def replace(variables: Mapping[str, str]) -> None:
+    """Make them this process's whole environment: of a fork that is to be another process (`isoscale.testing`)."""
+    os.environ.clear()
+    os.environ.update(variables)
 
 
 def _path(name: str, environ: Mapping[str, str]) -> Path | None:

@@ -16,9 +16,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from isoscale.testing import faults
+from isoscale.testing.nursery import Nursery
 from isoscale.testing.running import JobEndedError, RunningJob, start
 
-__all__ = ["JobEndedError", "RunningJob", "faults", "short_job_path", "start"]
+__all__ = ["JobEndedError", "Nursery", "RunningJob", "faults", "short_job_path", "start"]
 
 
 def short_job_path() -> Path:

@@ -27,6 +27,7 @@ from typing import Any
 
 from isoscale.runtime.fault_points import Action, FaultPoint
 from isoscale.testing import faults, short_job_path
+from isoscale.testing.nursery import Nursery
 from isoscale.testing.running import JobEndedError, RunningJob, start
 
 __all__ = ["Outcome", "Story", "compare", "main", "run_story", "story_of", "undisturbed"]
@@ -149,7 +150,7 @@ def undisturbed(out: Path) -> Result:
         return result_of(job)
 
 
-def run_story(story: Story, expected: Result, out: Path) -> Outcome:
+def run_story(story: Story, expected: Result, out: Path, nursery: Nursery | None = None) -> Outcome:
     begun = time.monotonic()
     outcome = Outcome(seed=story.seed, verdict="equal", story=story.lines())
     with start(
@@ -162,6 +163,7 @@ def run_story(story: Story, expected: Result, out: Path) -> Outcome:
         lost_after_s=5.0,
         script_args=_arguments(),
         points=story.points,
+        nursery=nursery,
     ) as job:
         try:
             outcome.story = [*faults.play(job, story.faults, strict=False), *map(str, story.points)]
@@ -215,17 +217,18 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="runs at the same time")
     parser.add_argument("--json", type=Path, help="write all outcomes here")
     parser.add_argument("--keep", type=Path, help="keep the directories of runs that went wrong here")
+    parser.add_argument("--fresh", action="store_true", help="start every process from nothing, which takes longer")
     options = parser.parse_args()
     seeds = _seeds(options.seeds)
     outcomes: dict[int, Outcome] = {}
-    with _directory(options.keep) as root:
+    with _directory(options.keep) as root, contextlib.nullcontext() if options.fresh else Nursery() as nursery:
         expected = undisturbed(root / "undisturbed")
         print(f"undisturbed: {len(expected.losses)} steps, digest {expected.digest}", flush=True)
 
         def one(seed: int) -> Outcome:
             out = root / f"seed-{seed}"
             shutil.rmtree(out, ignore_errors=True)
-            outcome = run_story(story_of(seed), expected, out)
+            outcome = run_story(story_of(seed), expected, out, nursery)
             if outcome.verdict == "equal" or options.keep is None:
                 shutil.rmtree(out, ignore_errors=True)
                 out.with_name(f"{out.name}.coordinator.log").unlink(missing_ok=True)

@@ -24,6 +24,7 @@ from isoscale.errors import IsoscaleError
 from isoscale.protocol.events import read_events
 from isoscale.runtime.fault_points import FaultPoint
 from isoscale.runtime.handle import JobHandle
+from isoscale.testing.nursery import ForkedProcess, Nursery
 
 __all__ = ["JobEndedError", "RunningJob", "start"]
 
@@ -54,6 +55,7 @@ def start(
     script_args: Sequence[str] = (),
     points: Sequence[FaultPoint] = (),
     cwd: str | Path | None = None,
+    nursery: Nursery | None = None,
 ) -> RunningJob:
     """`isoscale run SCRIPT` with these options; `points` are faults inside executors (`faults.at`)."""
     arguments = ["run", str(script), "--workers", str(workers), "--out", str(out), "--lost-after", str(lost_after_s)]
@@ -64,7 +66,7 @@ def start(
     arguments += ["--checkpoint-every", str(checkpoint_every)] if checkpoint_every else []
     arguments += ["--resume"] if resume else []
     arguments += [*options, *(["--", *script_args] if script_args else [])]
-    job = RunningJob(Path(out), cwd=cwd)
+    job = RunningJob(Path(out), cwd=cwd, nursery=nursery)
     job._launch(arguments, points)
     return job
 
@@ -72,10 +74,11 @@ def start(
 class RunningJob:
     """Also a context manager: at its end nothing of the job is left running."""
 
-    def __init__(self, directory: Path, *, cwd: str | Path | None = None) -> None:
+    def __init__(self, directory: Path, *, cwd: str | Path | None = None, nursery: Nursery | None = None) -> None:
         self.directory = directory
-        self._cwd = cwd
-        self._coordinator: subprocess.Popen[bytes] | None = None
+        self._cwd = Path(cwd or ".")
+        self._nursery = nursery
+        self._coordinator: subprocess.Popen[bytes] | ForkedProcess | None = None
         #: pid and birth of every process that was seen
         self._seen: dict[int, int] = {}
 
@@ -257,12 +260,16 @@ class RunningJob:
 
     def _launch(self, arguments: Sequence[str], points: Sequence[FaultPoint]) -> None:
         variables = {env.FAULT: ";".join(map(str, points))} if points else {}
+        environment = env.child_environment({"COLUMNS": "200", **variables})
         self._log.parent.mkdir(parents=True, exist_ok=True)
+        if self._nursery is not None:
+            self._coordinator = self._nursery.start_coordinator(arguments, environment, self._log, self._cwd)
+            return
         with self._log.open("ab") as log:
             self._coordinator = subprocess.Popen(
                 [sys.executable, "-c", _COMMAND, *arguments],
                 cwd=self._cwd,
-                env=env.child_environment({"COLUMNS": "200", **variables}),
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -1,0 +1,202 @@
+"""Processes of a job that start warm: forked from one that has imported torch already.
+
+Importing torch takes longer than a short job trains. With a nursery, coordinators and executors of `testing.start` are
+children of one prepared process; everything else about them is as usual, a session of their own included. Only for
+the kind `cpu` with one thread, whose libraries are set up by the time of the fork.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import importlib
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from isoscale import env
+from isoscale.backends.local import ALLOCATOR, AdoptedProcess
+from isoscale.kinds import executor_environment, profile_of
+
+__all__ = ["ForkedProcess", "Nursery"]
+
+_READY_S = 120.0
+_NEWCOMER_NICE = 5
+
+
+class Nursery:
+    """The prepared process. Used as a context manager; its children outlive it."""
+
+    def __init__(self) -> None:
+        self._directory = tempfile.TemporaryDirectory(prefix="nursery-")
+        self.address = str(Path(self._directory.name) / "socket")
+        variables = {"PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1"}
+        environment = executor_environment({**ALLOCATOR, **env.child_environment(variables)}, profile_of("cpu"), 1)
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", "from isoscale.testing.nursery import serve; serve()", self.address],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        deadline = time.monotonic() + _READY_S
+        while not Path(self.address).exists():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError("the nursery did not start")
+            time.sleep(0.01)
+
+    def __enter__(self) -> Nursery:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._directory.cleanup()
+
+    def start_coordinator(
+        self, arguments: Sequence[str], environment: Mapping[str, str], log: Path, cwd: Path
+    ) -> ForkedProcess:
+        """`isoscale ARGUMENTS`, whose executors are forked here, too."""
+        code_file = log.with_name(f"{log.name}.code")
+        code_file.unlink(missing_ok=True)
+        pid = _ask(
+            self.address,
+            {
+                "what": "coordinator",
+                "arguments": list(arguments),
+                "environment": dict(environment),
+                "log": str(log.resolve()),
+                "cwd": str(cwd.resolve()),
+                "code_file": str(code_file.resolve()),
+                "nursery": self.address,
+                "nice": 0,
+            },
+        )
+        return ForkedProcess(pid, code_file)
+
+
+class ForkedProcess:
+    """What `subprocess.Popen` is for children, for somebody else's child."""
+
+    def __init__(self, pid: int, code_file: Path) -> None:
+        self.pid = pid
+        self._code_file = code_file
+        self._handle: int | None = None
+        with contextlib.suppress(ProcessLookupError):
+            self._handle = os.pidfd_open(pid)
+
+    def poll(self) -> int | None:
+        """The exit code, -9 if it did not come to say one, None while it runs."""
+        if self._handle is not None:
+            if not select.select([self._handle], [], [], 0)[0]:
+                return None
+            os.close(self._handle)
+            self._handle = None
+        return int(self._code_file.read_text()) if self._code_file.exists() else -signal.SIGKILL
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self._handle is not None and not select.select([self._handle], [], [], timeout)[0]:
+            raise subprocess.TimeoutExpired("coordinator", timeout or 0.0)
+        code = self.poll()
+        assert code is not None
+        return code
+
+    def kill(self) -> None:
+        if self._handle is not None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._handle, signal.SIGKILL)
+
+
+def _ask(address: str, request: dict[str, Any]) -> int:
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(address)
+        connection.sendall(json.dumps(request).encode())
+        connection.shutdown(socket.SHUT_WR)
+        return int(connection.makefile().read())
+
+
+def serve() -> None:
+    """In the prepared process: a child for every request, its pid for an answer."""
+    address = sys.argv[1]
+    for module in ("isoscale.cli.app", "isoscale.runtime.executor", "numpy"):
+        importlib.import_module(module)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody here asks how a child ended
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(f"{address}.new")
+        server.listen()
+        os.rename(f"{address}.new", address)
+        while True:
+            connection, _ = server.accept()
+            with connection:
+                request = json.loads(connection.makefile().read())
+                pid = os.fork()
+                if pid == 0:
+                    server.close()
+                    connection.close()
+                    _become(request)
+                connection.sendall(str(pid).encode())
+
+
+def _become(request: dict[str, Any]) -> None:
+    """In the child: what a fresh interpreter would have been told by its parent."""
+    os.setsid()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    if request["nice"]:
+        os.nice(request["nice"])
+    log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    faulthandler.register(signal.SIGUSR1)
+    env.replace(request["environment"])
+    os.chdir(request["cwd"])
+    code = 1
+    try:
+        if request["what"] == "coordinator":
+            _be_coordinator(request)
+        else:
+            sys.argv = request["arguments"]
+            sys.path.insert(0, str(Path(sys.argv[0]).parent))
+            runpy.run_path(sys.argv[0], run_name="__main__")
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        if request.get("code_file"):
+            Path(request["code_file"]).write_text(str(code))
+        os._exit(code)
+
+
+def _be_coordinator(request: dict[str, Any]) -> None:
+    from isoscale.runtime import coordinator
+
+    async def fork_process(
+        command: Sequence[str], environment: Mapping[str, str], log: Path, *, newcomer: bool = False
+    ) -> AdoptedProcess:
+        child = {
+            "what": "executor",
+            "arguments": list(command[1:]),
+            "environment": dict(environment),
+            "log": str(log.resolve()),
+            "cwd": os.getcwd(),
+            "nice": _NEWCOMER_NICE if newcomer else 0,
+        }
+        return AdoptedProcess(_ask(request["nursery"], child), log)
+
+    setattr(coordinator, "start_process", fork_process)  # noqa: B010 - not a name that the module exports
+    sys.argv = ["isoscale", *request["arguments"]]
+    importlib.import_module("isoscale.cli.app").app()
