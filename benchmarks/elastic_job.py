@@ -82,6 +82,7 @@ class IsoscaleJob:
         if root != ROOT:
             self._check_tree(root)
         self.log = out.with_name(f"{out.name}.log")
+        out.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("wb") as log:
             self.started_t = time.time()
             self.process = subprocess.Popen(
