@@ -10,7 +10,9 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import CodeType
 from typing import Any, Protocol, TypeVar
@@ -38,6 +40,8 @@ from isoscale.types import JobSpec
 __all__ = ["Elastic", "Job", "Sink", "run", "step_loss"]
 
 Kept = TypeVar("Kept")
+#: facts that an executor could tell if the first one is lost
+_REMEMBERED = 256
 Value = float | int | str | bool | None
 
 
@@ -91,6 +95,7 @@ class Job:
         self._probe: Probe | None = None
         self._last_commit = time.perf_counter()
         self._elastic: Elastic | None = None
+        self._untold: deque[Callable[[], None]] = deque(maxlen=_REMEMBERED)
         #: this executor comes later, and what it does on the way has no effect
         self._approaching = False
         self._pace = Pace()
@@ -226,8 +231,7 @@ class Job:
     def log(self, **values: Any) -> None:
         """Report values that are equal on all executors (accuracy, learning rate); written once."""
         plain = {name: _plain_value(name, value) for name, value in values.items()}
-        if self.is_main:
-            self._sink.logged(step=self.step, epoch=self.epoch, values=plain)
+        self._tell(partial(self._sink.logged, step=self.step, epoch=self.epoch, values=plain))
 
     def save(self, name: str, thing: Any) -> None:
         """Write `thing` to `job.out / name` with torch.save: atomically, once."""
@@ -246,6 +250,18 @@ class Job:
 
     def _start_streams(self) -> None:
         self._engine.contexts.start()
+
+    def _tell(self, fact: Callable[[], None]) -> None:
+        """A fact that every executor knows is told by the first one. The others remember it for a while: it may be
+        gone before it could tell, and then its successor does."""
+        if self._approaching:
+            return
+        if not self.is_main:
+            self._untold.append(fact)
+            return
+        while self._untold:
+            self._untold.popleft()()
+        fact()
 
     def _first_epoch(self) -> int:
         """0, or where an executor that comes later has to go on."""
@@ -294,9 +310,10 @@ class Job:
             self._elastic.sealed(self)
         if sealed.stop:
             self._stop_reason = self._turn_stop or "another logical worker asked for it"
-        if self.is_main:
-            now = time.perf_counter()
-            self._sink.step(
+        now = time.perf_counter()
+        self._tell(
+            partial(
+                self._sink.step,
                 step=self.step,
                 epoch=self.epoch,
                 values=sealed.values,
@@ -304,7 +321,8 @@ class Job:
                 samples=self._batch_samples * self._spec.workers // max(1, len(self._engine.ranks)),
                 total=self._total_steps(),
             )
-            self._last_commit = now
+        )
+        self._last_commit = now
         if self._probe is not None:
             self._probe.reduced(self.step)
         return sealed
