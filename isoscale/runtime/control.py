@@ -40,6 +40,9 @@ class SavedJob:
     target: str
     #: step and devices
     plan: tuple[tuple[int, str], ...] = ()
+    #: of the control socket; whoever takes over must show the same
+    certificate: Path | None = None
+    key: Path | None = None
 
 
 def control_directory(out: Path) -> Path:
@@ -69,13 +72,13 @@ class Control:
         write_json_atomic(self.path / ADDRESS_FILE, {"url": url, "term": self.term, "pid": os.getpid()})
 
     def save_job(self, job: SavedJob) -> None:
-        write_json_atomic(self.path / "job.json", msgspec.to_builtins(job))
+        write_json_atomic(self.path / "job.json", msgspec.to_builtins(job, enc_hook=str))
 
     def load_job(self) -> SavedJob:
         """Raises UserError if there is no run here."""
         path = self.path / "job.json"
         try:
-            return msgspec.json.decode(path.read_bytes(), type=SavedJob)
+            return msgspec.json.decode(path.read_bytes(), type=SavedJob, dec_hook=lambda _, text: Path(text))
         except (OSError, msgspec.DecodeError) as error:
             raise UserError(
                 field="DIR",
@@ -161,5 +164,17 @@ def parse_target(text: str, present: DeviceSet, spec: JobSpec) -> DeviceSet:
     return target
 
 
-def saved(spec: JobSpec, settings: Settings, target: DeviceSet, plan: list[tuple[int, DeviceSet]]) -> SavedJob:
-    return SavedJob(spec, settings, str(target), tuple((step, str(devices)) for step, devices in plan))
+def saved(
+    spec: JobSpec,
+    settings: Settings,
+    target: DeviceSet,
+    plan: list[tuple[int, DeviceSet]],
+    certificate: Path | None = None,
+    key: Path | None = None,
+) -> SavedJob:
+    entries = tuple((step, str(devices)) for step, devices in plan)
+    return SavedJob(spec, settings, str(target), entries, _absolute(certificate), _absolute(key))
+
+
+def _absolute(path: Path | None) -> Path | None:
+    return None if path is None else path.resolve()

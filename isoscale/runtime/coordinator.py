@@ -92,7 +92,7 @@ async def resume_job(
         plan,
         control,
         observer,
-        security,
+        security or Security(certificate=job.certificate, key=job.key),
         clock or WallClock(),
     )
     return await coordinator.run(coordinator.take_over)
@@ -123,7 +123,8 @@ class _Coordinator:
             store=str((control.path / f"store-{control.term}").resolve()),
             plan=[PlanEntry(step, wanted) for step, wanted in plan],
         )
-        self._door = Door(control.token, settings.host, security)
+        self._security = security or Security()
+        self._door = Door(control.token, settings.host, self._security)
         self._door.on_executor = self._on_executor
         self._door.on_message = self._on_message
         self._door.on_request = self._on_request
@@ -285,7 +286,8 @@ class _Coordinator:
     def _save_job(self) -> None:
         plan = [(entry.step, entry.devices) for entry in self.membership.plan]
         with contextlib.suppress(OSError):
-            self._control.save_job(saved(self._spec, self._settings, self.membership.target, plan))
+            files = self._security.certificate, self._security.key
+            self._control.save_job(saved(self._spec, self._settings, self.membership.target, plan, *files))
 
     def _log_of(self, executor: int) -> Path:
         return Path(self._spec.out) / "logs" / f"executor-{executor}.log"

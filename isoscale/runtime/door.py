@@ -29,6 +29,7 @@ from websockets.http11 import Request, Response
 from isoscale.errors import UserError
 from isoscale.protocol import messages as m
 from isoscale.runtime.gate import Gate, listening_socket
+from isoscale.runtime.link import trusting
 
 __all__ = ["Door", "Security", "check_security"]
 
@@ -81,12 +82,13 @@ class Door:
         self._tasks: set[asyncio.Task[None]] = set()
         self._gate: Gate | None = None
         self.url = ""
-        self.ca_file = self._security.certificate
+        #: for executors that are started here; absolute, because scripts may change their directory
+        self.ca_file = self._security.certificate.resolve() if self._security.certificate is not None else None
 
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator[str]:
         """Serve; gives the URL. Raises UserError if the address or the certificate cannot be used."""
-        context = _tls(self._security)
+        context = _tls(self._host, self._security)
         self._gate = listening_socket(self._host, self._security.port, _MAX_OPENING)
         async with serve(
             self._serve,
@@ -101,6 +103,8 @@ class Door:
             logger=_log,
         ):
             host, port = self._gate.getsockname()[:2]
+            if context is not None:
+                host = self._host  # the name that the certificate is for
             shown = f"[{host}]" if ":" in host else host
             self.url = f"{'wss' if context else 'ws'}://{shown}:{port}"
             yield self.url
@@ -231,11 +235,11 @@ class _Malformed(Exception):  # noqa: N818 - ends a connection, no more
 
 def check_security(host: str, security: Security) -> None:
     """Raises UserError if a door could not be opened there."""
-    _tls(security)
     listening_socket(host, security.port, _MAX_OPENING).close()
+    _tls(host, security)
 
 
-def _tls(security: Security) -> ssl.SSLContext | None:
+def _tls(host: str, security: Security) -> ssl.SSLContext | None:
     if security.certificate is None:
         if security.key is not None:
             raise UserError(
@@ -252,7 +256,29 @@ def _tls(security: Security) -> ssl.SSLContext | None:
             problem=f"cannot be used with its key ({error.strerror or error})",
             remedy="give --certificate and --key as PEM files",
         ) from None
+    try:
+        _shake_hands(context, trusting(security.certificate), host)
+    except ssl.SSLCertVerificationError as error:
+        raise UserError(
+            field="--certificate",
+            value=security.certificate,
+            problem=f"the job's own executors could not trust it ({error.verify_message})",
+            remedy=f"give one that is valid now and names {host} (subjectAltName)",
+        ) from None
     return context
+
+
+def _shake_hands(server: ssl.SSLContext, client: ssl.SSLContext, host: str) -> None:
+    """The handshake of somebody who connects, in memory. Raises ssl.SSLError."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [
+        client.wrap_bio(to_client, to_server, server_hostname=host),
+        server.wrap_bio(to_server, to_client, server_side=True),
+    ]
+    for _ in range(4):
+        for end in ends:
+            with contextlib.suppress(ssl.SSLWantReadError):
+                end.do_handshake()
 
 
 def _author(message: m.FromExecutor) -> int | None:

@@ -28,7 +28,7 @@ from isoscale.core import determinism
 from isoscale.core.exchange import LocalExchange
 from isoscale.core.fingerprint import combine_digests, kernel_digests
 from isoscale.core.totals import Combined
-from isoscale.errors import ExecutorLostError, IsoscaleError
+from isoscale.errors import ExecutorLostError, IsoscaleError, UserError
 from isoscale.protocol import messages as m
 from isoscale.protocol.files import write_json_atomic
 from isoscale.runtime.checkpoint import Identity
@@ -89,6 +89,8 @@ def run_executor(train: Callable[[Job], Any]) -> NoReturn:
     try:
         socket_ = open_socket(f"{url}{path}", token, env.ca_file())
         welcome = _welcome(socket_)
+    except UserError as error:
+        sys.exit(f"isoscale: {error}")
     except (OSError, WebSocketException) as error:
         sys.exit(f"isoscale: no coordinator at {url}: {error}")
     host = env.host() or address_here(welcome.settings.host, socket_)

@@ -53,6 +53,8 @@ def listening_socket(host: str, port: int, limit: int) -> Gate:
             problem="names no address that executors could be told",
             remedy="give one address of this machine",
         )
+    if not 0 <= port <= 65535:
+        raise _no_port(port, "out of range")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         gate = Gate(family, kind, protocol)
@@ -64,15 +66,16 @@ def listening_socket(host: str, port: int, limit: int) -> Gate:
         gate.bind(address)
         gate.listen(128)
         gate.setblocking(False)
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         gate.close()
-        if isinstance(error, OverflowError) or error.errno in (errno.EADDRINUSE, errno.EACCES):
-            problem = "out of range" if isinstance(error, OverflowError) else os.strerror(error.errno or 0)
-            raise UserError(
-                field="--port", value=port, problem=problem, remedy="give another one, or 0 for any"
-            ) from None
+        if error.errno in (errno.EADDRINUSE, errno.EACCES):
+            raise _no_port(port, os.strerror(error.errno)) from None
         raise _refused(host, error) from None
     return gate
+
+
+def _no_port(port: int, problem: str) -> UserError:
+    return UserError(field="--port", value=port, problem=problem, remedy="give another one, or 0 for any")
 
 
 def _is_wildcard(host: str) -> bool:

@@ -22,6 +22,8 @@ def ask_to_join(url: str, token: str, kind: str, ca_file: Path | None) -> m.Welc
             message = m.decode_from_coordinator(frame if isinstance(frame, bytes) else frame.encode())
             assert isinstance(message, m.Welcome)
             return message
+    except UserError:
+        raise
     except ConnectionClosed as error:
         reason = error.rcvd.reason if error.rcvd is not None else "it closed the connection"
         raise UserError(field="--join", value=url, problem=reason, remedy="see isoscale status") from None

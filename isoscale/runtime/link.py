@@ -22,9 +22,10 @@ from websockets.exceptions import ConnectionClosed, WebSocketException
 from websockets.sync.client import ClientConnection
 from websockets.sync.client import connect as connect_websocket
 
+from isoscale.errors import UserError
 from isoscale.protocol import messages as m
 
-__all__ = ["ADDRESS_FILE", "Link", "address_here", "open_socket"]
+__all__ = ["ADDRESS_FILE", "Link", "address_here", "open_socket", "trusting"]
 
 #: where a coordinator writes its address, in the run's control directory
 ADDRESS_FILE = "coordinator.json"
@@ -36,9 +37,42 @@ _MAX_WAITING = 100_000
 
 
 def open_socket(url: str, token: str, ca_file: Path | None) -> ClientConnection:
-    """A connection that has shown the run's token. Raises OSError or WebSocketException."""
-    trust = ssl.create_default_context(cafile=ca_file) if url.startswith("wss://") else None
-    connection = connect_websocket(
+    """A connection that has shown the run's token.
+
+    Raises OSError or WebSocketException; UserError if the coordinator's certificate is not to be trusted.
+    """
+    trust = trusting(ca_file) if url.startswith("wss://") else None
+    try:
+        connection = _connect(url, token, trust)
+    except ssl.SSLCertVerificationError as error:
+        raise UserError(
+            field="--ca",
+            value=ca_file or "none",
+            problem=f"does not vouch for the certificate of {url} ({error.verify_message})",
+            remedy="give the one that isoscale run was given, or that of its issuer",
+        ) from None
+    # It is closed by whoever keeps it; websockets warns of connections that were never entered.
+    return connection.__enter__()
+
+
+def trusting(ca_file: Path | None) -> ssl.SSLContext:
+    """Trusts the certificates in the file and what they vouch for; without one those that the system trusts."""
+    try:
+        trust = ssl.create_default_context(cafile=ca_file)
+    except OSError as error:  # ssl.SSLError is one
+        raise UserError(
+            field="--ca",
+            value=ca_file,
+            problem=f"holds no certificates ({error.strerror or error})",
+            remedy="give a PEM file",
+        ) from None
+    # The job's own certificate is enough, whoever has signed it.
+    trust.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    return trust
+
+
+def _connect(url: str, token: str, trust: ssl.SSLContext | None) -> ClientConnection:
+    return connect_websocket(
         url,
         additional_headers={"Authorization": f"Bearer {token}"},
         max_size=m.MAX_MESSAGE_BYTES,
@@ -50,8 +84,6 @@ def open_socket(url: str, token: str, ca_file: Path | None) -> ClientConnection:
         # A ping draws from Python's global stream, which is a logical worker's while its turn runs.
         ping_interval=None,
     )
-    # It is closed by whoever keeps it; websockets warns of connections that were never entered.
-    return connection.__enter__()
 
 
 def address_here(host: str, socket: ClientConnection) -> str:
@@ -195,12 +227,14 @@ class Link:
         url, term = self._find()
         if not url or term < self._term:
             return  # an old coordinator has nothing to say any more
+        if self._ca_file is not None and not url.startswith("wss://"):
+            return  # nor has one that cannot prove who it is
         try:
             socket = open_socket(f"{url}{self._path}", self._token, self._ca_file)
             introduction = self._introduce()
             if introduction is not None:
                 socket.send(m.encode(introduction))
-        except (OSError, WebSocketException):
+        except (OSError, WebSocketException, UserError):
             return
         with self._lock:
             self._url, self._term = url, term

@@ -63,7 +63,9 @@ def _address(job: Running) -> tuple[str, int]:
 
 def _open(job: Running, path: str, token: str | None = None) -> ClientConnection:
     headers = {"Authorization": f"Bearer {token if token is not None else job.token}"}
-    return connect(f"{job.url}{path}", additional_headers=headers, proxy=None, compression=None, open_timeout=60, close_timeout=1)
+    return connect(
+        f"{job.url}{path}", additional_headers=headers, proxy=None, compression=None, open_timeout=60, close_timeout=1
+    )
 
 
 def _is_closed(connection: ClientConnection) -> bool:
