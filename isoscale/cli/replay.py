@@ -13,12 +13,15 @@ from rich.console import Console
 from rich.text import Text
 
 from isoscale.errors import UserError
-from isoscale.runtime.replay import Request, RunLog, Verdict, check_request, read_log, start_replay
+from isoscale.runtime.replay import Request, RunLog, Verdict, check_request, make_request, read_log, start_replay
 
 __all__ = ["replay"]
 
-Directory = Annotated[Path, typer.Argument(metavar="DIR", help="Directory of a finished run.", show_default=False)]
-AtStep = Annotated[int, typer.Option("--step", help="Replay from the start up to this step.", show_default=False)]
+Directory = Annotated[Path, typer.Argument(metavar="DIR", help="Directory of a run.", show_default=False)]
+AtStep = Annotated[
+    int,
+    typer.Option("--step", help="Replay up to this step, from the newest checkpoint before it.", show_default=False),
+]
 Rank = Annotated[
     int | None,
     typer.Option(help="Stop in the debugger before the turn of this logical worker in that step.", show_default=False),
@@ -30,13 +33,19 @@ def replay(directory: Directory, step: AtStep, logical_rank: Rank = None) -> Non
     log = read_log(directory)
     check_request(log, step, logical_rank)
     console = Console(soft_wrap=True)
+
+    def warn(message: str) -> None:
+        console.print(Text(f"warning: {message}", style="yellow"), highlight=False)
+
+    request = make_request(directory, log, step, logical_rank, warn)
+    steps = f"steps {request.start + 1} to {step}" if request.start + 1 < step else f"step {step}"
+    begin = f", from the checkpoint of step {request.start}" if request.start else ""
     console.print(
-        f"replaying {log.spec.script} with {log.spec.workers} logical workers in one process, steps 1 to {step}",
+        f"replaying {log.spec.script} with {log.spec.workers} logical workers in one process, {steps}{begin}",
         highlight=False,
         markup=False,
     )
     with tempfile.TemporaryDirectory(prefix="isoscale-replay-") as scratch:
-        request = Request(directory=str(directory.resolve()), step=step, logical_rank=logical_rank)
         code = start_replay(Path(scratch), log, request)
         path = Path(scratch) / "verdict.json"
         verdict = msgspec.json.decode(path.read_bytes(), type=Verdict) if path.exists() else None
@@ -52,16 +61,18 @@ def replay(directory: Directory, step: AtStep, logical_rank: Rank = None) -> Non
             )
         console.print(Text(f"isoscale: the replay ended with exit code {code} before it began", style="bold red"))
         raise typer.Exit(1)
-    raise typer.Exit(_show(console, log, verdict, step, logical_rank))
+    raise typer.Exit(_show(console, log, verdict, request))
 
 
-def _show(console: Console, log: RunLog, verdict: Verdict, step: int, logical_rank: int | None) -> int:
+def _show(console: Console, log: RunLog, verdict: Verdict, request: Request) -> int:
+    step = request.step
+
     def line(text: str, style: str = "") -> None:
         console.print(Text(text, style=style), highlight=False)
 
     if verdict.values:
         values = "  ".join(f"{name} {value}" for name, value in verdict.values.items())
-        line(f"logical worker {logical_rank} in step {step} logged  {values}")
+        line(f"logical worker {request.logical_rank} in step {step} logged  {values}")
     if verdict.digest is not None:
         same = verdict.digest.replayed == verdict.digest.logged
         line(
@@ -78,7 +89,7 @@ def _show(console: Console, log: RunLog, verdict: Verdict, step: int, logical_ra
         line(f"differs: the loss of step {first.step} is {first.replayed}, the log has {first.logged}", "bold red")
         return 1
     if not verdict.equal:
-        line(f"differs: all {verdict.step} losses are equal, the state after step {step} is not", "bold red")
+        line(f"differs: all {verdict.num_compared} losses are equal, the state after step {step} is not", "bold red")
         return 1
     if verdict.stopped == "debugger":
         line(f"left in the debugger after step {verdict.step}; all losses until there equal the log")
@@ -86,9 +97,17 @@ def _show(console: Console, log: RunLog, verdict: Verdict, step: int, logical_ra
     if verdict.step < step:
         line(f"differs: the replay ended after step {verdict.step}, the run went on to {log.last_step}", "bold red")
         return 1
+    if not verdict.num_compared and verdict.digest is None:
+        line(f"replayed, but the run's log has nothing to hold step {step} against", "bold yellow")
+        return 1
     what = "" if verdict.digest is None else " and the digest"
     line(
-        f"equal: all {step} losses{what} are those of the run, bit for bit (loss of step {step}: {verdict.loss})",
+        f"equal: {_losses(verdict)}{what} {'is that' if verdict.num_compared == 1 and not what else 'are those'} "
+        f"of the run, bit for bit (loss of step {step}: {verdict.loss})",
         "bold green",
     )
     return 0
+
+
+def _losses(verdict: Verdict) -> str:
+    return "the loss" if verdict.num_compared == 1 else f"all {verdict.num_compared} losses"

@@ -1,8 +1,9 @@
-"""Replaying a finished run: what its directory says, what to start, and whether the replay agrees. Torch-free.
+"""Replaying steps of a run: what its directory says, what to start, and whether the replay agrees. Torch-free.
 
 A replay trains again in one process with all logical workers, with the same seed, order, level and numeric profile,
-from the start of the job: a run leaves no state of earlier steps than its last to start from (the next version will
-start from elastic checkpoints). The training itself is `runtime.rerun`'s.
+from the newest checkpoint before the step, or from the start of the job. Whatever happened to the run's executors has
+left no trace in its numbers, so the log of a run that rescaled, lost executors or was resumed reads like any other;
+where a step was done again after a restart, its last occurrence counts. The training itself is `runtime.rerun`'s.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,6 +22,8 @@ from isoscale import env
 from isoscale.errors import UserError
 from isoscale.kinds import executor_environment, profile_named, profile_of
 from isoscale.protocol.events import read_events
+from isoscale.runtime import checkpoint
+from isoscale.runtime.control import SavedJob, control_directory
 from isoscale.types import JobSpec
 
 __all__ = [
@@ -30,6 +33,7 @@ __all__ = [
     "Verdict",
     "check_request",
     "compare_loss",
+    "make_request",
     "read_log",
     "replayed_spec",
     "start_replay",
@@ -42,7 +46,7 @@ class RunLog:
 
     spec: JobSpec
     kind: str
-    #: by step; None where the script logged nothing
+    #: by step; None where the script logged nothing. A step whose reporter died may be missing.
     losses: Mapping[int, float | None]
     #: digests of the state after that many steps: of audits, taken before the next step
     audits: Mapping[int, str]
@@ -60,6 +64,11 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     directory: str
     step: int
     logical_rank: int | None
+    #: the state to begin with, and after how many steps it was saved; "" and 0 for the beginning
+    checkpoint: str = ""
+    start: int = 0
+    #: the state that was saved after `step`, to compare with
+    saved: str = ""
 
 
 class Compared(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,12 +82,14 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True):
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """What came out of a replay."""
 
-    #: steps that were committed, all of which had their loss compared
+    #: the last step that was done again
     step: int
+    #: how many losses were held against the log
+    num_compared: int
     #: the loss of the last of them
     loss: str
     first_difference: Compared | None
-    #: where the log has one for the step
+    #: where the log has one for the step, or a checkpoint
     digest: Compared | None
     #: of the logical worker asked for: value by name
     values: dict[str, str]
@@ -93,26 +104,9 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_log(directory: Path) -> RunLog:
     """Raises UserError if `directory` holds no run, or one that cannot be replayed."""
-    path = directory / "summary.json"
     if not directory.is_dir():
         raise UserError(field="DIR", value=directory, problem="no such directory", remedy="give the directory of a run")
-    try:
-        summary = json.loads(path.read_text())
-        spec = msgspec.convert(summary["job"], JobSpec)
-    except FileNotFoundError:
-        raise UserError(
-            field="DIR",
-            value=directory,
-            problem="no summary.json: no run, or one that has not ended",
-            remedy="give the directory of a run that has ended",
-        ) from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(
-            field="DIR",
-            value=directory,
-            problem=f"summary.json cannot be read ({error})",
-            remedy="give the directory of a run that has ended",
-        ) from None
+    spec = _spec_of(directory)
     if not Path(spec.script).is_file():
         raise UserError(
             field="DIR", value=directory, problem=f"its script {spec.script} is gone", remedy="put the script back"
@@ -120,13 +114,50 @@ def read_log(directory: Path) -> RunLog:
     events = list(read_events(directory / "events.jsonl")) if (directory / "events.jsonl").exists() else []
     losses = {e["step"]: None if e["loss"] is None else float(e["loss"]) for e in events if e["event"] == "step"}
     finished = [(int(e["step"]), str(e["digest"])) for e in events if e["event"] == "finished"]
-    kinds = [executor["kind"] for executor in summary.get("executors", [])]
+    kinds = [str(e["kind"]) for e in events if e["event"] == "executor_started"]
     return RunLog(
         spec=spec,
         kind=kinds[0] if kinds else spec.kinds[0],
         losses=losses,
         audits={e["step"]: str(e["digest"]) for e in events if e["event"] == "audit"},
         finished=finished[-1] if finished else None,
+    )
+
+
+def _spec_of(directory: Path) -> JobSpec:
+    """From the summary; of a run that goes on or was killed, from what its coordinator left for a successor."""
+    try:
+        try:
+            return msgspec.convert(json.loads((directory / "summary.json").read_text())["job"], JobSpec)
+        except FileNotFoundError:
+            path = control_directory(directory) / "job.json"
+            return msgspec.json.decode(path.read_bytes(), type=SavedJob).spec
+    except FileNotFoundError:
+        problem = "no summary.json: no run, or one that never began"
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        problem = f"summary.json cannot be read ({error})"
+    raise UserError(field="DIR", value=directory, problem=problem, remedy="give the directory of a run") from None
+
+
+def make_request(
+    directory: Path, log: RunLog, step: int, logical_rank: int | None, warn: Callable[[str], None]
+) -> Request:
+    """Where to begin: `warn` is told why a checkpoint is skipped, or does not quite fit. Refuses what cannot fit."""
+    checkpoints = directory / "checkpoints"
+    if not checkpoints.is_dir():
+        return Request(directory=str(directory.resolve()), step=step, logical_rank=logical_rank)
+    found = checkpoint.at_or_before(checkpoints, step - 1, warn)
+    if found is not None:
+        for warning in checkpoint.check_identity(found.identity, checkpoint.Identity.of(log.spec)):
+            warn(warning)
+    after = checkpoint.at_or_before(checkpoints, step, warn)
+    return Request(
+        directory=str(directory.resolve()),
+        step=step,
+        logical_rank=logical_rank,
+        checkpoint=str(found.path.resolve()) if found is not None else "",
+        start=found.step if found is not None else 0,
+        saved=str(after.path.resolve()) if after is not None and after.step == step else "",
     )
 
 

@@ -1,8 +1,10 @@
 """The training half of a replay: all logical workers in this process, every loss held against the run's log.
 
-Stops after the step asked for, or at the next place for which the log has a digest of the state; before the turn of a
-logical worker it can stop in a debugger, in the frame of the script. Writes its verdict beside the request it was
-started with (`runtime.replay`); what the script saves goes there too, never into the run's own directory.
+Begins at the beginning, or where a checkpoint was taken: the script runs from the top to that place, to no effect, and
+there gets the saved state, as in a job that is resumed. Stops after the step asked for, or at the next place for which
+the run left a digest of the state; before the turn of a logical worker it can stop in a debugger, in the frame of the
+script. Writes its verdict beside the request it was started with (`runtime.replay`); what the script saves goes there
+too, never into the run's own directory.
 """
 
 from __future__ import annotations
@@ -22,11 +24,15 @@ import torch
 
 from isoscale import env
 from isoscale.core import determinism
+from isoscale.core.digest import digest
 from isoscale.core.exchange import LocalExchange
 from isoscale.core.totals import Combined
+from isoscale.runtime import state_file
 from isoscale.runtime.execute import code_of, execute
 from isoscale.runtime.job import Job, Value, step_loss
+from isoscale.runtime.loader import Loader
 from isoscale.runtime.replay import Compared, Request, RunLog, Verdict, compare_loss, read_log, replayed_spec
+from isoscale.runtime.snapshot import epoch_of, is_place_of, load_snapshot
 
 __all__ = ["run_replay"]
 
@@ -49,6 +55,8 @@ def run_replay(train: Callable[[Job], Any]) -> NoReturn:
     replayer = _Replayer(log, request)
     job = Job(spec, LocalExchange(spec.workers), replayer, train_code=code_of(train))
     job._attach(replayer)
+    job._elastic = replayer
+    job._approaching = bool(request.checkpoint)
     replayer.state_digest = job._state.digest
     code, stopped = 0, ""
     try:
@@ -67,7 +75,7 @@ def run_replay(train: Callable[[Job], Any]) -> NoReturn:
 
 
 class _Replayer:
-    """The job's sink, which compares, and its probe, which stops."""
+    """The job's sink, which compares, its probe, which stops, and who brings it to the place where it begins."""
 
     def __init__(self, log: RunLog, request: Request) -> None:
         self._log = log
@@ -76,13 +84,16 @@ class _Replayer:
         self._difference: Compared | None = None
         self._digest: Compared | None = None
         self._values: dict[str, str] = {}
-        self._step = 0
+        self._step = request.start
+        self._num_compared = 0
+        self._staged = state_file.read(Path(request.checkpoint)) if request.checkpoint else None
         self._printed_at = 0.0
         self.state_digest: Callable[[], str] = str
 
     def verdict(self, stopped: str) -> Verdict:
         return Verdict(
             step=self._step,
+            num_compared=self._num_compared,
             loss=self._loss,
             first_difference=self._difference,
             digest=self._digest,
@@ -95,7 +106,10 @@ class _Replayer:
     def step(self, *, step: int, epoch: int, values: Combined, seconds: float, samples: int, total: int) -> None:
         self._step, loss = step, step_loss(values)
         self._loss = repr(loss)
-        difference = compare_loss(step, loss, self._log.losses.get(step))
+        difference = None
+        if step in self._log.losses:
+            difference = compare_loss(step, loss, self._log.losses[step])
+            self._num_compared += 1
         if difference is not None and self._difference is None:
             self._difference = difference
             self._print(f"step {step}: loss {difference.replayed}, but the log has {difference.logged}")
@@ -112,12 +126,49 @@ class _Replayer:
     def audited(self, *, step: int, digest: str) -> None:
         pass
 
+    def streamed(self, *, event: str, stream: str, step: int, fields: dict[str, Any]) -> None:
+        pass
+
+    # ---- arrival ----
+
+    def hold(self, job: Job) -> int | None:
+        return epoch_of(self._staged) if self._staged is not None else None
+
+    def arrive(self, job: Job, loader: Loader) -> None:
+        if self._staged is not None:
+            if not is_place_of(self._staged, loader):
+                loader.end_pass()
+                return
+            load_snapshot(job, loader, self._staged)
+            self._staged, job._approaching = None, False
+        if job.step == self._request.step and self._request.saved:
+            self._compare_saved(job, loader)
+
+    def sealed(self, job: Job) -> None:
+        pass
+
+    def _compare_saved(self, job: Job, loader: Loader) -> None:
+        """With the checkpoint of this very place: at the end of an epoch there are two with the same step."""
+        saved = state_file.read(Path(self._request.saved))
+        if not is_place_of(saved, loader) or saved["isoscale"]["position"]["index"] != loader.index:
+            return
+        models = saved.get("models") or {"model": saved["model"]}
+        kept = {n: saved[n] for n, thing in job._state.kept.items() if isinstance(thing, torch.optim.Optimizer)}
+        self._compare_digest(digest(models, kept))
+        if not self._goes_on():
+            raise _Arrived
+
     # ---- probe ----
 
     def before_step(self, step: int) -> None:
         if step == self._request.step + 1:
             self._compare_digest(self._log.audits.get(self._request.step))
             raise _Arrived
+
+    def _goes_on(self) -> bool:
+        """Will there be a digest of the state after the step, by an audit or at the end?"""
+        step = self._request.step
+        return step in self._log.audits or (self._log.finished is not None and self._log.finished[0] == step)
 
     def turn_begins(self, logical_rank: int, batch: Any) -> None:
         if (self._step + 1, logical_rank) != (self._request.step, self._request.logical_rank):
@@ -136,8 +187,7 @@ class _Replayer:
         pass
 
     def after_step(self, step: int) -> None:
-        finished = self._log.finished is not None and self._log.finished[0] == step
-        if step == self._request.step and step not in self._log.audits and not finished:
+        if step == self._request.step and not self._request.saved and not self._goes_on():
             raise _Arrived
 
     def ended(self, step: int) -> None:
@@ -145,7 +195,9 @@ class _Replayer:
             self._compare_digest(self._log.finished[1])
 
     def _compare_digest(self, logged: str | None) -> None:
-        if logged is not None:
+        """One that differs stays, whatever comes after it."""
+        differs = self._digest is not None and self._digest.replayed != self._digest.logged
+        if logged is not None and not differs:
             self._digest = Compared(step=self._request.step, replayed=self.state_digest(), logged=logged)
 
     def _print(self, line: str) -> None:

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -67,6 +68,62 @@ def test_the_users_breakpoint_hook_is_called_before_the_turn(run: Path, tmp_path
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("stopped at 1 steps") == 1
     assert "equal: all 2 losses are those of the run" in done.stdout
+
+
+@pytest.fixture(scope="module")
+def eventful(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """On 1, 3, 2 executors with checkpoints of steps 3 and 6; ended after step 7 and resumed from step 6."""
+    out = tmp_path_factory.mktemp("replay") / "eventful"
+    job = ["run", TINY, "--workers", "3", "--out", str(out), "--audit-every", "0", "--checkpoint-every", "3"]
+    first = isoscale(*job, "--until", "7", "--plan", "0:1,2:3,5:2")
+    assert first.returncode == 0, first.stdout + first.stderr
+    again = isoscale(*job, "--resume", "--executors", "2")
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert [e["step"] for e in events(out) if e["event"] == "step"] == [1, 2, 3, 4, 5, 6, 7, 7, 8]
+    return out
+
+
+def events(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("step", "begins", "equal"),
+    [
+        (2, "in one process, steps 1 to 2\n", "equal: all 2 losses are those"),
+        (4, "step 4, from the checkpoint of step 3\n", "equal: the loss is that"),
+        (6, "steps 4 to 6, from the checkpoint of step 3\n", "equal: all 3 losses and the digest are those"),
+        (8, "steps 7 to 8, from the checkpoint of step 6\n", "equal: all 2 losses and the digest are those"),
+    ],
+)
+def test_a_run_that_rescaled_and_was_resumed_replays_from_its_checkpoints(
+    eventful: Path, step: int, begins: str, equal: str
+) -> None:
+    done = isoscale("replay", str(eventful), "--step", str(step), "--logical-rank", "1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert begins in done.stdout
+    assert equal in done.stdout
+    assert f"logical worker 1 in step {step} logged  loss " in done.stdout
+
+
+def test_a_damaged_checkpoint_is_skipped_a_step_that_nobody_reported_too(eventful: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(eventful, tmp_path / "copy")
+    (copy / "checkpoints" / "step-00000003.pt").write_bytes(b"torn")
+    (copy / "events.jsonl").write_text(
+        "".join(json.dumps(e) + "\n" for e in events(copy) if (e["event"], e.get("step")) != ("step", 2))
+    )
+    done = isoscale("replay", str(copy), "--step", "4")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "step-00000003.pt is skipped" in done.stdout
+    assert "steps 1 to 4\n" in done.stdout
+    assert "equal: all 3 losses are those of the run" in done.stdout
+
+
+def test_a_run_that_was_killed_replays_without_a_summary(eventful: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(eventful, tmp_path / "copy")
+    (copy / "summary.json").unlink()
+    done = isoscale("replay", str(copy), "--step", "5")
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_another_loss_in_the_log_exits_1_and_names_the_step(run: Path, tmp_path: Path) -> None:
