@@ -9,9 +9,10 @@ policies differ when devices are scarce. Policies named in --slice run on the bu
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
-from measure import save
+from measure import RESULTS, save
 from simulate_tools import options, parsed, run
 
 from isoscale.sim.costs import PRESETS
@@ -30,15 +31,19 @@ def main() -> None:
     parser.add_argument("--policies", default=_ALL)
     parser.add_argument("--slice", default="", help="policies that run on two weeks only")
     parser.add_argument("--clusters", default="philly,60x(gpu*8)")
+    parser.add_argument("--add", action="store_true", help="keep rows of other policies that were saved before")
     arguments = parsed(parser)
-    rows = []
+    kept = RESULTS / "simulate_philly.json"
+    rows = json.loads(kept.read_text())["rows"] if arguments.add and kept.exists() else []
     for name in arguments.clusters.split(","):
         for policy in arguments.policies.split(","):
             sliced = arguments.quick or policy in arguments.slice.split(",")
-            rows.append(_one(arguments.data, name, policy, sliced, arguments.quick))
-            print(_line(rows[-1]), flush=True)
-    if not arguments.quick:
-        save("simulate_philly", rows)
+            row = _one(arguments.data, name, policy, sliced, arguments.quick)
+            rows = [old for old in rows if (old["cluster"], old["policy"]) != (name, policy)] + [row]
+            print(_line(row), flush=True)
+            if not arguments.quick:
+                # After every policy: the last ones take long.
+                save("simulate_philly", rows)
 
 
 def _one(data: Path, cluster: str, policy: str, sliced: bool, quick: bool) -> dict[str, object]:

@@ -66,7 +66,7 @@ def draw_overview(runs: Sequence[PolicyRun], title: str, subtitle: str) -> Figur
         last = number + columns >= len(runs)
         _gantt(axes, run, longest, labels=last, names=columns == 1)
         if number == columns - 1:
-            _size_legend(axes, runs)
+            _size_legend(axes, runs, above=1.07)
     return figure
 
 
@@ -208,12 +208,13 @@ def _gantt(axes: Axes, run: PolicyRun, longest: float, *, labels: bool, names: b
     few = names and len(run.rows) <= 24
     axes.set_yticks(range(len(run.rows)) if few else [], [row.name[:20] for row in run.rows] if few else [])
     axes.grid(visible=few, axis="x")
-    shown = f"{len(run.rows)} of {run.num_jobs:,} jobs" if len(run.rows) < run.num_jobs else f"{run.num_jobs} jobs"
+    every = len(run.rows) == run.num_jobs
+    shown = f"{run.num_jobs} jobs" if every else f"the {len(run.rows)} largest of {run.num_jobs:,} jobs"
     axes.set_title(f"{run.policy}: {shown}", loc="left", fontsize=8.5, color=INK, pad=3)
     _time_labels(axes, unit, labels)
 
 
-def _size_legend(axes: Axes, runs: Sequence[PolicyRun]) -> None:
+def _size_legend(axes: Axes, runs: Sequence[PolicyRun], above: float = 1.0) -> None:
     from matplotlib.patches import Patch
 
     most = max((bar.devices for run in runs for row in run.rows for bar in row.bars), default=1)
@@ -223,7 +224,7 @@ def _size_legend(axes: Axes, runs: Sequence[PolicyRun]) -> None:
         title="devices",
         ncols=len(sizes),
         loc="lower right",
-        bbox_to_anchor=(1.0, 1.0),
+        bbox_to_anchor=(1.0, above),
         fontsize=7.5,
         title_fontsize=7.5,
         frameon=False,

@@ -92,10 +92,11 @@ def policy_run(policy: str, outcomes: Sequence[Outcome], *, oracle: bool = False
 
 
 def _rows(outcome: Outcome, begin: float) -> tuple[GanttRow, ...]:
-    """At most MAX_ROWS jobs, evenly from all in order of submission, so that policies show the same ones."""
-    order = sorted(range(len(outcome.jobs)), key=lambda index: (outcome.jobs[index].request.submitted_s, index))
+    """At most MAX_ROWS jobs, those that ask for most device-time, in order of submission; the same for every policy."""
+    order = list(range(len(outcome.jobs)))
     if len(order) > MAX_ROWS:
-        order = [order[round(at)] for at in np.linspace(0, len(order) - 1, MAX_ROWS)]
+        order.sort(key=lambda index: (-_device_time(outcome, index), index))
+    order = sorted(order[:MAX_ROWS], key=lambda index: (outcome.jobs[index].request.submitted_s, index))
     chosen = set(order)
     bars: dict[int, list[Bar]] = {index: [] for index in order}
     for index, since, until, devices in outcome.ledger.held:
@@ -109,3 +110,8 @@ def _rows(outcome: Outcome, begin: float) -> tuple[GanttRow, ...]:
             GanttRow(request.name, request.submitted_s - begin, ended, request.requested_devices, tuple(bars[index]))
         )
     return tuple(rows)
+
+
+def _device_time(outcome: Outcome, index: int) -> float:
+    job = outcome.jobs[index]
+    return job.isolated_s * job.request.requested_devices
