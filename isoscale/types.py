@@ -87,6 +87,9 @@ class JobSpec:
     trace: int | None = None
     #: write what the models are made of to `out`/anatomy.json (used by `check`)
     anatomy: bool = False
+    #: batch size of training loaders instead of the script's (used by `profile`, whose results nobody keeps); 0: the
+    #: script's own
+    batch: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from isoscale import __version__
 from isoscale.cli.check import check
 from isoscale.cli.live_job import checkpoint, executor, resume, scale, status, stop
 from isoscale.cli.plan import plan
+from isoscale.cli.profile import profile
 from isoscale.cli.replay import replay
 from isoscale.cli.report import report
 from isoscale.cli.run import run
@@ -32,6 +33,7 @@ cli = typer.Typer(
 cli.command(context_settings={"allow_interspersed_args": True})(run)
 cli.command(context_settings={"allow_interspersed_args": True})(verify)
 cli.command(context_settings={"allow_interspersed_args": True})(check)
+cli.command(context_settings={"allow_interspersed_args": True})(profile)
 cli.command(context_settings={"ignore_unknown_options": True})(scale)
 cli.command()(status)
 cli.command()(resume)

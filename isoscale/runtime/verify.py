@@ -81,6 +81,8 @@ def reference_spec(spec: JobSpec, num_steps: int) -> JobSpec:
 
 async def run_reference_ranks(spec: JobSpec, kind: str, observer: ReferenceObserver) -> ReferenceResult:
     """Run the reference to its end in `spec.out`. Cancelling the task ends all ranks; so does the failure of one."""
+    if spec.batch:
+        raise ValueError(f"batch={spec.batch}: the reference takes the script's own batch size")
     directory = Path(spec.out)
     (directory / "logs").mkdir(parents=True)
     (directory / "spec.json").write_bytes(msgspec.json.encode(spec))
