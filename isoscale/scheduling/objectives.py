@@ -32,16 +32,23 @@ def option_values(
     sizes: Sequence[Floats],
     remaining: Sequence[float],
     total: int,
+    *,
+    all_declared: bool = True,
 ) -> tuple[list[Floats], Floats]:
     """The value of each option of each job, and the worth of a unit of each job's work.
 
-    `sizes` are the options' sizes in devices of the best kind (`sizes_of`), `total` is the cluster's.
+    `sizes` are the options' sizes in devices of the best kind (`sizes_of`), `total` is the cluster's. `remaining` is
+    declared work, or expected work where `all_declared` is False.
     """
     tables = [_by_size(job, size, total) for job, size in zip(options, sizes, strict=True)]
     if objective == "throughput":
         worth = np.array([1.0 / job.rates[1] if len(job.rates) > 1 else 0.0 for job in options])
-    else:
+    elif all_declared:
         worth = flow_weights(tables, remaining, total)
+    else:
+        # The chance to finish in the next second: what is known of a job whose end is not. Sharing by guessed ends as
+        # if they were known makes jobs overtake each other for nothing.
+        worth = np.array([1.0 / max(work, 1e-300) for work in remaining])
     values = [weight * job.rates for weight, job in zip(worth, options, strict=True)]
     if objective == "makespan":
         needs = _needs(tables, remaining, total)
