@@ -19,8 +19,12 @@ __all__ = ["StoreServer", "open_store"]
 dist: Any = torch.distributed
 
 
+#: a store ends with its last reference, and others may come to it at any time
+_served: list[Any] = []
+
+
 class StoreServer:
-    """A store on this executor, for groups of which it is the first member."""
+    """A store on this executor, for groups of which it is the first member. Lives as long as the process."""
 
     def __init__(self, host: str) -> None:
         listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
@@ -30,8 +34,8 @@ class StoreServer:
         shown = f"[{host}]" if ":" in host else host
         self.address = f"tcp://{shown}:{self.port}"
         # torch would bind to every address of the machine.
-        self._store = dist.TCPStore(
-            host, self.port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach()
+        _served.append(
+            dist.TCPStore(host, self.port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
         )
 
 
