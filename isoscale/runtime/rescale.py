@@ -112,6 +112,8 @@ class Membership:
     _recovered: dict[int, m.Switched] = field(default_factory=dict)
     _finished: dict[int, m.Finished] = field(default_factory=dict)
     _saved: bool = False
+    #: who was asked to write the result
+    _saver: int = -1
     _from: int = 0
     _rule: StragglerRule = field(init=False)
 
@@ -125,9 +127,13 @@ class Membership:
         self.phase, self.checkpoint, self.step = "gathering", checkpoint, step
         while self.plan and self.plan[0].step <= step:
             self.target = self.plan.pop(0).devices
+        return self._gather()
+
+    def _gather(self) -> list[Instruction]:
+        """See to it that all come that the target needs, and begin when they are there."""
         wanted = self.roster.choose(self.target, ())
-        for executor in wanted.coming:
-            self.roster[executor].needed = True
+        for one in self.roster:
+            one.needed = one.executor in wanted.coming
         instructions = self._start_missing(wanted.missing)
         return [*instructions, *self._refill_spares(), *self._begin_if_gathered()]
 
@@ -204,7 +210,7 @@ class Membership:
         for executor in away:
             if executor in self.roster:
                 self.roster[executor].noticed = True
-        return self._begin_if_gathered() if self.phase == "gathering" else self._reconcile()
+        return self._gather() if self.phase == "gathering" else self._reconcile()
 
     def on_notice(self, executor: int, reason: str) -> list[Instruction]:
         """An executor was told to go: within a step, even if nobody has come in its place."""
@@ -484,7 +490,7 @@ class Membership:
         self._stillborn += 1
         if self._stillborn >= _MAX_STILLBORN:
             return self._fail(ExecutorLostError(executor=one.executor, pid=one.pid, generation=0, reason=reason))
-        return self._start_missing((one.kind,)) if one.needed else []
+        return self._gather()
 
     # ---- time ----
 
@@ -551,10 +557,14 @@ class Membership:
             return []
         alive = [e for e in self.members if e in self.roster]
         if not self._saved:
-            writer = self.members[0]
-            if writer in self.roster and self._broken_at is None:
+            writer = self.members[0] if self.members else -1
+            if writer in self.roster and writer not in self._finished and self._broken_at is None:
+                return []  # it will come, and save
+            # Whoever should have is gone, or came to the end when it was not the first.
+            if self._saver in self._finished:
                 return []
-            return [Tell(next(iter(self._finished)), m.SaveResult())] if writer not in self._finished else []
+            self._saver = next(iter(self._finished))
+            return [Tell(self._saver, m.SaveResult())]
         if len(self._finished) < len(alive) and self._broken_at is None:
             return []
         self.phase = "done"

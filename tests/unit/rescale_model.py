@@ -1,0 +1,529 @@
+"""Executors as the state machine of `runtime.rescale` sees them: what they do on an order, and what they say.
+
+A model of `runtime.member`: orders and reports travel in queues, one each way per executor; groups form, steps are
+sealed and state is handed over when all who take part are there. Any of it may happen in any order, and executors
+die at any moment. `World.perform` is the coordinator's shell, and checks every instruction against the rules.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from isoscale.kinds import DeviceSet
+from isoscale.protocol import messages as m
+from isoscale.runtime.instructions import Done, Emit, Fail, Instruction, Kill, Restart, Start, Tell
+from isoscale.runtime.rescale import Membership, PlanEntry
+from isoscale.types import JobSpec, Settings
+
+NEVER = 10**9
+
+
+@dataclass
+class Executor:
+    executor: int
+    kind: str
+    state: str = "starting"
+    alive: bool = True
+    #: the coordinator has been told that it is gone
+    buried: bool = False
+    generation: int = 0
+    members: tuple[int, ...] = ()
+    shares: tuple[int, ...] = ()
+    highest: int = 0
+    hold_at: int | None = None
+    step: int = 0
+    #: the group of `generation` is formed
+    connected: bool = False
+    prepared: m.Prepare | None = None
+    formed: bool = False
+    switch: m.Switch | None = None
+    agreed: bool = False
+    recover: m.Recover | None = None
+    #: the exchange is broken, and it waits to be told how to go on
+    waiting: bool = False
+    #: in the last seal, which others may have left
+    entered: bool = False
+    leave: bool = False
+    dismissed: bool = False
+    reported: int = 0
+    inbox: deque[Any] = field(default_factory=deque)
+    outbox: deque[Any] = field(default_factory=deque)
+
+    @property
+    def holds_state(self) -> bool:
+        return self.alive and self.state in ("member", "leaving", "finished")
+
+    @property
+    def trains(self) -> bool:
+        return self.alive and self.state == "member" and self.connected and not self.waiting and self.recover is None
+
+    @property
+    def on_hold(self) -> bool:
+        return self.hold_at is not None and self.step >= self.hold_at
+
+    def say(self, message: Any) -> None:
+        self.outbox.append(message)
+
+    def receive(self, message: Any) -> None:
+        match message:
+            case m.Begin():
+                self.state, self.highest, self.step = "member", message.generation, int(message.checkpoint or 0)
+                self._enter(message)
+                self.connected = False
+            case m.Approach():
+                self.state = "approaching"
+            case m.Prepare():
+                if message.generation > self.highest:
+                    self.highest = message.generation
+                    self.prepared, self.formed, self.switch = message, False, None
+            case m.Switch():
+                if self.prepared is not None and self.prepared.generation == message.generation:
+                    self.switch = message
+            case m.Recover():
+                if message.generation > self.generation:
+                    self.highest = max(self.highest, message.generation)
+                    self.recover, self.prepared, self.switch, self.formed = message, None, None, False
+            case m.Leave():
+                self.leave, self.prepared, self.switch = True, None, None
+            case m.SaveResult():
+                if self.state == "finished":
+                    self.say(m.Saved(step=self.step, path="final.pt", seconds=0.0))
+            case m.Dismiss():
+                self.dismissed = True
+
+    def enter(self, order: m.Prepare | m.Recover) -> None:
+        self._enter(order)
+        self.state, self.connected = "member", True
+        self.prepared = self.switch = self.recover = None
+        self.waiting = self.formed = self.agreed = self.entered = False
+
+    def _enter(self, order: m.Begin | m.Prepare | m.Recover) -> None:
+        self.generation, self.members, self.shares = order.generation, order.members, order.shares
+        self.hold_at = order.hold_at
+
+    def rejoin(self) -> m.Rejoin:
+        return m.Rejoin(
+            hello=hello_of(self),
+            state=self.state,
+            generation=self.generation,
+            members=self.members,
+            shares=self.shares,
+            step=self.step,
+            highest=self.highest,
+            waiting=self.waiting,
+        )
+
+
+def hello_of(one: Executor) -> m.Hello:
+    return m.Hello(
+        executor=one.executor, pid=1000 + one.executor, kind=one.kind, fingerprint="f", kernels={}, factors={}
+    )
+
+
+class World:
+    def __init__(
+        self, target: DeviceSet, *, workers: int = 4, settings: Settings | None = None, plan: tuple[PlanEntry, ...] = ()
+    ) -> None:
+        self.spec = JobSpec(workers=workers, kinds=("cpu", "cpu-avx2"))
+        self.settings = settings or Settings()
+        self.executors: dict[int, Executor] = {}
+        self.now = 0.0
+        #: the job ends when so many steps are committed
+        self.end = NEVER
+        #: the step of the newest checkpoint
+        self.checkpoint = 0
+        self.saved = False
+        self.outcome: Done | Fail | None = None
+        self.restarts = 0
+        self.switching: int | None = None
+        self.announced = 0
+        #: what happened, for the reader of a failure
+        self.story: list[str] = []
+        self.membership = self._new_membership(target, list(plan))
+
+    def _new_membership(self, target: DeviceSet, plan: list[PlanEntry]) -> Membership:
+        return Membership(self.spec, self.settings, target, lambda mine, theirs: (), plan=plan)
+
+    def begin(self) -> None:
+        self.perform(self.membership.begin())
+
+    # ---- the coordinator's shell ----
+
+    def perform(self, instructions: list[Instruction]) -> None:
+        for instruction in instructions:
+            if not isinstance(instruction, Emit):
+                self.story.append(str(instruction))
+            match instruction:
+                case Start():
+                    assert instruction.executor not in self.executors, "an id was used twice"
+                    self.executors[instruction.executor] = Executor(instruction.executor, instruction.kind)
+                case Tell():
+                    self._check(instruction)
+                    one = self.executors[instruction.executor]
+                    if one.alive:
+                        one.inbox.append(instruction.message)
+                case Kill():
+                    self.die(self.executors[instruction.executor])
+                case Restart():
+                    self.restarts += 1
+                    self.switching = None
+                    self.perform(self.membership.begin(str(self.checkpoint or ""), self.checkpoint))
+                case Done():
+                    assert self.saved, "done before the result was saved"
+                    self.outcome = instruction
+                case Fail():
+                    self.outcome = instruction
+                case Emit():
+                    if instruction.event in ("generation", "rescale"):
+                        assert sum(instruction.fields["shares"]) == self.spec.workers
+                        assert len(instruction.fields["shares"]) == len(instruction.fields["members"])
+
+    def _check(self, tell: Tell) -> None:
+        """The rules that every order keeps."""
+        message, one = tell.message, self.executors[tell.executor]
+        if isinstance(message, m.Begin | m.Prepare | m.Recover):
+            assert sum(message.shares) == self.spec.workers
+            assert min(message.shares) >= 1
+            assert len(message.shares) == len(message.members) == len(set(message.members))
+            assert message.index < 0 or message.members[message.index] == tell.executor
+            assert message.generation >= self.announced, "generations must increase"
+            if message.generation == self.announced:
+                assert self.announced_members == message.members, "one generation, two lists of members"
+            self.announced, self.announced_members = message.generation, message.members
+            for member in message.members:
+                self._check_member(member, message)
+        if isinstance(message, m.Recover):
+            self.switching = None
+        if isinstance(message, m.Switch):
+            assert self.switching in (None, message.generation), "two orders to switch at once"
+            self.switching = message.generation
+        if isinstance(message, m.Leave) and one.holds_state:
+            others = [e for e in self.executors.values() if e is not one and _may_hold(e)]
+            assert others, f"executor {one.executor} is told to leave, and nobody else holds the state"
+
+    def _check_member(self, executor: int, message: m.Begin | m.Prepare | m.Recover) -> None:
+        known = self.membership.roster.get(executor)
+        assert known is not None, f"executor {executor} is gone and a member of generation {message.generation}"
+        if isinstance(message, m.Recover):
+            assert known.state == "member"
+        elif isinstance(message, m.Prepare):
+            assert known.state == "held" or executor in self.membership.members
+
+    def tick(self, seconds: float) -> None:
+        self.now += seconds
+        self.perform(self.membership.on_tick(self.now))
+
+    def request(self, target: DeviceSet, away: tuple[int, ...] = ()) -> None:
+        self.story.append(f"request {target} away {away}")
+        self.perform(self.membership.on_request(target, away))
+
+    def replace_coordinator(self) -> None:
+        """Another one takes over: everybody who is set up says who they are, then it goes on."""
+        self.story.append("new coordinator")
+        old = self.membership
+        self.membership = self._new_membership(old.target, old.plan)
+        self.membership.roster._next = len(self.executors)  # the shell knows which ids were used
+        self.switching = None
+        for one in self.executors.values():
+            one.inbox.clear()  # orders of a coordinator that is gone do not arrive any more
+            if not one.alive:
+                one.buried = True
+                one.outbox.clear()
+            elif one.state == "starting":
+                self.die(one)
+                one.buried = True
+                one.outbox.clear()
+        for one in self.executors.values():
+            if one.alive:
+                self.membership.on_rejoin(one.rejoin())
+        if any(one.alive for one in self.executors.values()):
+            # Reports that were on their way come after.
+            known = [one.highest for one in self.executors.values() if one.alive]
+            self.announced = max([one.generation for one in self.executors.values() if one.alive] + known)
+            self.perform(self.membership.adopted())
+        else:
+            self.announced = 0
+            self.perform(self.membership.begin(str(self.checkpoint or ""), self.checkpoint))
+
+    # ---- things that happen ----
+
+    def die(self, one: Executor, unsent: int = 0) -> None:
+        """SIGKILL: the last `unsent` of its reports are lost."""
+        if not one.alive:
+            return
+        self.story.append(f"executor {one.executor} dies in state {one.state}")
+        one.alive = False
+        one.inbox.clear()
+        for _ in range(min(unsent, len(one.outbox))):
+            one.outbox.pop()
+        one.say("lost")
+
+    def deliver(self, one: Executor) -> None:
+        one.receive(one.inbox.popleft())
+
+    def report(self, one: Executor) -> None:
+        message, membership = one.outbox.popleft(), self.membership
+        if message != "lost" and not isinstance(message, m.Beat):
+            self.story.append(f"{one.executor}: {message}")
+        match message:
+            case "lost":
+                one.buried = True
+                self.story.append(f"{one.executor} is buried")
+                self.perform(membership.on_lost(one.executor, "killed"))
+            case m.Hello():
+                self.perform(membership.on_hello(message))
+            case m.Held():
+                self.perform(membership.on_held(one.executor))
+            case m.Prepared():
+                self.perform(membership.on_prepared(one.executor, message.generation))
+            case m.Switched():
+                self.perform(membership.on_switched(one.executor, message))
+            case m.Landed():
+                self.perform(membership.on_landed(one.executor, message.generation))
+            case m.Sealed():
+                if message.generation == self.switching:
+                    self.switching = None
+                self.perform(membership.on_sealed(message.generation, message.step))
+            case m.StepDone():
+                membership.on_step(message.step, 0.1)
+            case m.Broken():
+                self.perform(membership.on_broken(one.executor, message.generation, message.reason, self.now))
+            case m.Notice():
+                self.perform(membership.on_notice(one.executor, message.reason))
+            case m.Beat():
+                self.perform(membership.on_beat(one.executor, message))
+            case m.Finished():
+                self.perform(membership.on_finished(message))
+            case m.Saved():
+                self.saved = True
+                self.perform(membership.on_result_saved())
+
+    def members_of(self, generation: int) -> list[Executor]:
+        """All who are in this generation and can exchange, if that is everybody who belongs to it; else none."""
+        inside = [one for one in self.executors.values() if one.generation == generation and one.trains]
+        if not inside or {one.executor for one in inside} != set(inside[0].members):
+            return []
+        return sorted(inside, key=lambda one: inside[0].members.index(one.executor))
+
+    def live(self, one: Executor) -> bool:
+        """Whatever an executor can do by itself, next; False if nothing."""
+        if not one.alive:
+            return False
+        if one.state == "starting":
+            one.state = "warm"
+            one.say(hello_of(one))
+        elif one.state == "approaching" and not one.leave:
+            one.state = "held"
+            one.say(m.Held())
+        elif one.state == "finished":
+            if not (one.dismissed or one.leave):
+                return False
+            self.die(one)
+        elif one.leave and one.recover is None:
+            self.die(one)
+        elif one.recover is not None and one.state in ("member", "leaving"):
+            return self._meet(one.recover)
+        elif one.state == "member" and not one.connected:
+            return self._connect(one)
+        elif one.trains and not self._is_whole(one):
+            one.waiting = True
+            one.say(m.Broken(generation=one.generation, reason="a peer is gone"))
+        elif one.trains and (one.agreed or (one.on_hold and one.switch is not None)):
+            self._go_over(one)
+        elif one.prepared is not None and one.prepared.index >= 0 and not one.formed:
+            return self._form(one.prepared)
+        else:
+            return False
+        return True
+
+    def _is_whole(self, one: Executor) -> bool:
+        """Nobody of its generation is dead, has given the exchange up or has gone elsewhere; as far as it can see."""
+        if one.agreed or (one.on_hold and one.reported == one.generation):
+            return True  # it exchanges nothing
+        others = [self.executors[e] for e in one.members if e != one.executor]
+        return all(other.trains and other.generation == one.generation for other in others)
+
+    def _connect(self, one: Executor) -> bool:
+        others = [self.executors[e] for e in one.members]
+        if all(o.alive and o.state == "member" and o.generation == one.generation for o in others):
+            for o in others:
+                o.connected = True
+            return True
+        if any(not o.alive or o.generation > one.generation for o in others) and not one.waiting:
+            one.waiting = True
+            one.say(m.Broken(generation=one.generation, reason="the group was not formed"))
+            return True
+        return False
+
+    def _form(self, order: m.Prepare) -> bool:
+        """The group of the next generation forms when all have the order; it fails if one will not come."""
+        members = [self.executors[e] for e in order.members]
+        have = [o for o in members if o.alive and o.prepared is not None and o.prepared.generation == order.generation]
+        if len(have) == len(members):
+            for o in have:
+                o.formed = True
+                o.say(m.Prepared(generation=order.generation))
+            return True
+        missing = [o for o in members if o not in have and (not o.alive or o.highest > order.generation or o.leave)]
+        if missing:
+            for o in have:
+                o.prepared = None
+                o.say(m.Broken(generation=order.generation, reason="the group was not formed"))
+            return True
+        return False
+
+    def _meet(self, order: m.Recover) -> bool:
+        """Those who recover agree on how far they have come."""
+        members = [self.executors[e] for e in order.members]
+        have = [
+            o
+            for o in members
+            if o.alive
+            and o.recover is not None
+            and o.recover.generation == order.generation
+            and o.state in ("member", "leaving")
+        ]
+        if len(have) == len(members):
+            newest = max(o.step for o in have)
+            for o in have:
+                assert o.step == newest or (o.step == newest - 1 and o.entered), "somebody cannot follow"
+            for o in have:
+                o.step = newest
+                o.enter(order)
+                o.say(self._switched(o))
+            return True
+        late = [o for o in members if o not in have and not (o.alive and any(self._is_for(x, order) for x in o.inbox))]
+        if late:
+            for o in have:
+                o.recover, o.waiting, o.generation = None, True, order.generation
+                o.connected = True
+                o.members = order.members
+                o.say(m.Broken(generation=order.generation, reason="the group was not formed"))
+            return True
+        return False
+
+    @staticmethod
+    def _is_for(message: Any, order: m.Recover) -> bool:
+        return isinstance(message, m.Recover) and message.generation == order.generation
+
+    def _go_over(self, one: Executor) -> None:
+        order = one.prepared
+        one.agreed = False
+        if order is None or (order.index >= 0 and not one.formed):
+            one.switch = None
+            return
+        sends = [i for i, source in order.senders.items() if source == order.index]
+        if order.index < 0:
+            one.state = "leaving"
+            sends = [i for i, source in order.senders.items() if source < 0 and one.executor == one.members[0]]
+            one.prepared = one.switch = None
+        else:
+            one.enter(order)
+            one.say(self._switched(one))
+        for i in sends:
+            fresh = self.executors[order.members[i]]
+            mine = fresh.prepared
+            if fresh.alive and fresh.formed and mine is not None and mine.generation == order.generation:
+                fresh.step = one.step
+                fresh.enter(mine)
+                fresh.say(m.Landed(generation=order.generation))
+
+    def _switched(self, one: Executor) -> m.Switched:
+        return m.Switched(generation=one.generation, step=one.step, left_at=0.0, started_at=0.1, waited_s=0.0)
+
+    def seal(self, generation: int, lucky: set[int] | None = None) -> bool:
+        """All of a generation commit a step. With `lucky` only those hear of it: somebody has died meanwhile."""
+        group = self.members_of(generation)
+        if not group or any(one.on_hold or one.agreed for one in group) or group[0].step >= self.end:
+            if group and all(one.on_hold for one in group) and group[0].reported != generation:
+                self._news(group)  # a seal without a step, for a plan's change that waits for one
+                return True
+            return False
+        agreed = all(one.switch is not None and one.switch.at_step is None for one in group)
+        for one in group:
+            if lucky is None or one.executor in lucky:
+                one.step += 1
+                one.agreed = agreed
+            else:
+                one.entered = True
+        told = [one for one in group if lucky is None or one.executor in lucky]
+        self._news(told)
+        if told and told[0] is group[0]:
+            group[0].say(
+                m.StepDone(step=group[0].step, epoch=0, loss=None, seconds=0.1, samples=1, generation=1, total=0)
+            )
+        return True
+
+    @staticmethod
+    def _news(told: list[Executor]) -> None:
+        for one in told:
+            if one.reported != one.generation:
+                one.reported = one.generation
+                one.say(m.Sealed(generation=one.generation, step=one.step))
+
+    def finish(self, generation: int, lucky: set[int] | None = None) -> bool:
+        group = self.members_of(generation)
+        if not group or group[0].step < self.end or any(one.agreed for one in group):
+            return False
+        for one in group:
+            if lucky is not None and one.executor not in lucky:
+                continue
+            one.state = "finished"
+            if one is group[0]:
+                one.say(m.Saved(step=one.step, path="final.pt", seconds=0.0))
+            one.say(m.Finished(executor=one.executor, step=one.step, digest="d", stop_reason=""))
+        return True
+
+    def generations(self) -> list[int]:
+        return sorted({one.generation for one in self.executors.values() if one.trains})
+
+    def settle(self) -> None:
+        """No more faults: everything that can happen does, until nothing does."""
+        idle = 0
+        for _ in range(5000):
+            if self.outcome is not None:
+                return
+            lived = [self.live(one) for one in list(self.executors.values())]
+            if any(lived) | self.talk():
+                idle = 0
+                continue
+            if self.calm() and self.end == NEVER and not self.membership.plan:
+                return
+            sealed = [self.seal(g) or self.finish(g) for g in self.generations()]
+            idle = 0 if any(sealed) else idle + 1
+            self.tick(0.5)
+            if idle > 60:
+                return
+        raise AssertionError("it never ends\n" + "\n".join(self.story[-60:]))
+
+    def talk(self) -> bool:
+        moved = False
+        for one in list(self.executors.values()):
+            while one.inbox:
+                self.deliver(one)
+                moved = True
+            while one.outbox:
+                self.report(one)
+                moved = True
+        return moved
+
+    def calm(self) -> bool:
+        membership = self.membership
+        return (
+            membership.phase == "training"
+            and membership.sealed
+            and membership.attempt is None
+            and not any(one.inbox or one.outbox for one in self.executors.values())
+            and bool(self.members_of(membership.current))
+        )
+
+    def alive(self) -> Iterator[Executor]:
+        return (one for one in self.executors.values() if one.alive)
+
+
+def _may_hold(one: Executor) -> bool:
+    """Holds the state, as far as the coordinator can know."""
+    return one.state in ("member", "leaving", "finished") and not one.buried
