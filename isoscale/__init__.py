@@ -10,6 +10,12 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from isoscale.data.readers.iterable import iterable
+    from isoscale.data.readers.lines import json_lines, text_lines
+    from isoscale.data.readers.parquet import parquet_rows
+    from isoscale.data.readers.rows import csv_rows
+    from isoscale.data.readers.samples import samples
+    from isoscale.data.readers.tar import tar_samples
     from isoscale.errors import (
         AuditError,
         CheckpointError,
@@ -35,13 +41,29 @@ __all__ = [
     "UserCodeError",
     "UserError",
     "__version__",
+    "csv_rows",
+    "iterable",
+    "json_lines",
+    "parquet_rows",
     "run",
+    "samples",
+    "tar_samples",
+    "text_lines",
 ]
 
 __version__ = "0.1.0"
 
 _MODULE_OF = {name: "isoscale.errors" for name in __all__ if name.endswith("Error")}
 _MODULE_OF |= {"Job": "isoscale.runtime.job", "run": "isoscale.runtime.job"}
+_MODULE_OF |= {
+    "csv_rows": "isoscale.data.readers.rows",
+    "iterable": "isoscale.data.readers.iterable",
+    "json_lines": "isoscale.data.readers.lines",
+    "parquet_rows": "isoscale.data.readers.parquet",
+    "samples": "isoscale.data.readers.samples",
+    "tar_samples": "isoscale.data.readers.tar",
+    "text_lines": "isoscale.data.readers.lines",
+}
 
 
 def __getattr__(name: str) -> object:

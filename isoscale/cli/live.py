@@ -102,6 +102,10 @@ def _notes(status: Mapping[str, Any]) -> list[RenderableType]:
     notes: list[RenderableType] = []
     if status.get("pending"):
         notes.append(Text.assemble(("pending  ", "cyan"), str(status["pending"])))
+    streams = status.get("streams")
+    for name, stream in streams.items() if isinstance(streams, Mapping) else ():
+        words = f"epoch {stream['epoch']}, {stream['handed_out']} of {stream['partitions']} partitions given out"
+        notes.append(Text.assemble((f"{name}  ", "dim"), f"{words}, {stream['samples']} samples used"))
     checkpoint = status.get("checkpoint")
     if isinstance(checkpoint, Mapping) and checkpoint.get("step") is not None:
         age = _number(checkpoint.get("age_s"))

@@ -50,6 +50,7 @@ __all__ = [
     "Sealed",
     "StepDone",
     "Stop",
+    "Streamed",
     "Suspect",
     "Switch",
     "Switched",
@@ -280,6 +281,16 @@ class Audited(_Message, frozen=True, kw_only=True, tag=True):
     digest: str
 
 
+class Streamed(_Message, frozen=True, kw_only=True, tag=True):
+    """Partitions of a stream were given out (`partitions`), or a pass over it ended (`pass_ended`)."""
+
+    event: str
+    stream: str
+    #: committed steps
+    step: int
+    fields: dict[str, Any]
+
+
 class Recorded(_Message, frozen=True, kw_only=True, tag=True):
     """Every logical worker's logged values of a step, as float hex, for exact comparison."""
 
@@ -405,6 +416,7 @@ FromExecutor = (
     | StepDone
     | Logged
     | Audited
+    | Streamed
     | Recorded
     | CheckpointWritten
     | Warned

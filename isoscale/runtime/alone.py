@@ -41,6 +41,9 @@ class ConsoleSink:
     def audited(self, *, step: int, digest: str) -> None:
         pass
 
+    def streamed(self, *, event: str, stream: str, step: int, fields: dict[str, Any]) -> None:
+        pass
+
 
 def run_alone(train: Callable[[Job], Any], *, workers: int | None = None, seed: int | None = None) -> None:
     given = env.seed()

@@ -415,6 +415,8 @@ class _Coordinator:
                 journal.on_logged(message)
             case m.Audited():
                 journal.write("audit", step=message.step, digest=message.digest)
+            case m.Streamed():
+                journal.on_streamed(message)
             case m.Recorded():
                 journal.on_recorded(message)
             case m.CheckpointWritten():

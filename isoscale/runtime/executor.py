@@ -78,6 +78,9 @@ class _LinkSink:
     def audited(self, *, step: int, digest: str) -> None:
         self._link.send(m.Audited(step=step, digest=digest))
 
+    def streamed(self, *, event: str, stream: str, step: int, fields: dict[str, Any]) -> None:
+        self._link.send(m.Streamed(event=event, stream=stream, step=step, fields=fields))
+
 
 def run_executor(train: Callable[[Job], Any]) -> NoReturn:
     """Called by `isoscale.run` in a process that a coordinator started. Ends the process."""
@@ -241,9 +244,7 @@ def _save_after_crash(job: Job, member: Member) -> None:
     loader = next((one for one in job._training_loaders.values() if one.is_open), None)
     if engine.turn.logical_rank is not None and engine.turn.training and loader is not None:
         engine.turn.logical_rank = None
-        engine.contexts.rewind()
-        for model in engine.models:
-            model.rewind()
+        engine.rewind()
         member.writer.write_now(job, loader, member.generation)
     elif job.step and not job._approaching:
         atomic_save(job._state.final(job.step), job.out / "crashed.pt")

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from types import CodeType
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, Unpack
 
 import torch
 from torch.utils.data import Dataset
@@ -30,16 +30,19 @@ from isoscale.core.totals import Combined, Tally
 from isoscale.core.tracked import TrackedModel
 from isoscale.core.unkept import VariableWatch, script_variables
 from isoscale.data.loader import LogicalLoaders
+from isoscale.data.readers import Source
 from isoscale.errors import AuditError, UserError
-from isoscale.runtime.loader import Loader
+from isoscale.runtime.loader import Loader, MapLoader
 from isoscale.runtime.pace import Pace
 from isoscale.runtime.probe import Probe
 from isoscale.runtime.state import JobState, atomic_save
+from isoscale.runtime.stream import StreamLoader, StreamOptions, make_stream
 from isoscale.types import JobSpec
 
 __all__ = ["Elastic", "Job", "Sink", "run", "step_loss"]
 
 Kept = TypeVar("Kept")
+AnyLoader = TypeVar("AnyLoader", bound=Loader)
 #: facts that an executor could tell if the first one is lost
 _REMEMBERED = 256
 Value = float | int | str | bool | None
@@ -53,6 +56,9 @@ class Sink(Protocol):
     def logged(self, *, step: int, epoch: int, values: dict[str, Value]) -> None: ...
 
     def audited(self, *, step: int, digest: str) -> None: ...
+
+    def streamed(self, *, event: str, stream: str, step: int, fields: dict[str, Any]) -> None:
+        """Partitions of a stream were given out, or a pass over it ended."""
 
 
 class Elastic(Protocol):
@@ -162,7 +168,7 @@ class Job:
 
     def loader(
         self, dataset: Dataset[Any], *, batch_size: int = 1, shuffle: bool = False, train: bool = True, **options: Any
-    ) -> Loader:
+    ) -> MapLoader:
         """Global steps over a map-style data set; `batch_size` is per logical worker, as in DDP.
 
         With `train=False` every sample comes once, in order, without padding. Further options are DataLoader's.
@@ -177,7 +183,23 @@ class Job:
             options=options,
         )
         self._loaders += 1
-        loader = Loader(self, f"loader {self._loaders}", loaders, train=train)
+        return self._add(MapLoader(self, f"loader {self._loaders}", loaders, train=train), train=train)
+
+    def stream(
+        self, source: Source | Dataset[Any], *, batch_size: int = 1, **options: Unpack[StreamOptions]
+    ) -> StreamLoader:
+        """Global steps over a source of unknown size (`isoscale.text_lines` and its kind), cut into partitions.
+
+        Partitions go to logical workers as they run dry, every sample is used once per epoch, and an epoch ends for
+        all at the same step. Options are `shuffle_partitions` (True), `shuffle_buffer` (0 samples), `tail`
+        ("partial", "drop" or "carry"), `transform` (per sample, in its worker's turn), `collate_fn`, `ledger`, `train`.
+        """
+        self._loaders += 1
+        batch = self._spec.batch or batch_size if options.get("train", True) else batch_size
+        loader = make_stream(self, f"stream {self._loaders}", source, batch, options)
+        return self._add(loader, train=options.get("train", True))
+
+    def _add(self, loader: AnyLoader, *, train: bool) -> AnyLoader:
         self._all_loaders[loader.name] = loader
         if train:
             self._training_loaders[loader.name] = loader

@@ -51,6 +51,8 @@ class RunResult:
     seconds: float = 0.0
     loss: float | None = None
     logged: dict[str, Any] = field(default_factory=dict)
+    #: by stream, how far its last known pass has come
+    streams: dict[str, dict[str, Any]] = field(default_factory=dict)
     #: every logical worker's values per step, when the job records
     records: list[dict[str, dict[int, str]]] = field(default_factory=list)
     num_rescales: int = 0
@@ -65,6 +67,7 @@ class Journal:
         self._clock = clock
         path = Path(spec.out) / "events.jsonl"
         self._seen_logs: set[tuple[int, int, str]] = set()
+        self._seen_streamed: set[tuple[Any, ...]] = set()
         if path.exists():
             self._read_back(path)
         self._log = EventLog(path, clock)
@@ -80,6 +83,9 @@ class Journal:
                 values = {k: v for k, v in event.items() if k not in ("t", "event", "step", "epoch")}
                 self._seen_logs.add((event["step"], event["epoch"], repr(sorted(values))))
                 self.result.logged |= values
+            elif event["event"] in ("partitions", "pass_ended"):
+                key = (event["event"], event["stream"], event["step"], event["handed_out"], event["epoch"])
+                self._seen_streamed.add(key)
 
     def rewind(self, step: int) -> None:
         """Training goes on from a checkpoint: steps after it come again."""
@@ -130,6 +136,16 @@ class Journal:
         self.result.logged |= message.values
         self._write("log", {"step": message.step, "epoch": message.epoch, **message.values})
         self._observer.on_log(message)
+
+    def on_streamed(self, message: m.Streamed) -> None:
+        fields = message.fields
+        key = (message.event, message.stream, message.step, fields.get("handed_out"), fields.get("epoch"))
+        if key in self._seen_streamed or message.event not in ("partitions", "pass_ended"):
+            return
+        self._seen_streamed.add(key)
+        progress = {name: value for name, value in fields.items() if name != "to"}
+        self.result.streams[message.stream] = {**progress, "ended": message.event == "pass_ended"}
+        self._write(message.event, {"stream": message.stream, "step": message.step, **fields})
 
     def on_recorded(self, message: m.Recorded) -> None:
         if message.step > len(self.result.records):

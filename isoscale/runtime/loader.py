@@ -1,43 +1,53 @@
 """A job's data loader: global steps out of per-worker batches.
 
 Joins `data` (which sample) with `core` (whose turn). Joins of executors, switches and checkpoints
-happen only at `next()` of a training loader; evaluation is no such point.
+happen only at `next()` of a training loader; evaluation is no such point. `Loader` is what all loaders share,
+`MapLoader` the one over map-style data; the one over streams is in `runtime.stream`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from isoscale.core.step import NO_BATCH, Step
+from isoscale.core.step import NO_BATCH, Carried, Step
 from isoscale.core.totals import Total, add_totals
 from isoscale.data.loader import LogicalLoaders, sample_count
 
 if TYPE_CHECKING:
     from isoscale.runtime.job import Job
 
-__all__ = ["Loader"]
+__all__ = ["Batches", "Loader", "MapLoader"]
+
+
+class Batches(Carried, Protocol):
+    """What a loader hands out, with the state in which it stands between steps."""
+
+    def state(self) -> dict[str, Any]: ...
+
+    def load_state(self, state: dict[str, Any]) -> None: ...
+
+    def stop(self) -> None:
+        """Let go of readers and processes; they come back when they are needed."""
 
 
 class Loader:
     """Iterate it for global steps; `totals` holds the sums of the last (or present) pass."""
 
-    def __init__(self, job: Job, name: str, loaders: LogicalLoaders, *, train: bool) -> None:
+    def __init__(self, job: Job, name: str, batches: Batches, *, train: bool) -> None:
         self._job = job
         self.name = name
-        self.batches = loaders
+        self.batches = batches
         self._train = train
         #: batch of the present step, and how many passes were begun in the present epoch
         self.index = 0
         self.pass_in_epoch = 0
         #: between the first `next()` of a pass and its end
         self.is_open = False
+        #: nothing more of the present pass is to be read
+        self._is_over = False
         self._epoch = -1
         self.totals: dict[str, Total] = {}
-
-    def __len__(self) -> int:
-        """Global steps of one pass."""
-        return self.batches.num_steps
 
     def __iter__(self) -> Iterator[Step]:
         job, engine = self._job, self._job._engine
@@ -47,15 +57,14 @@ class Loader:
         job._start_streams()
         self.pass_in_epoch = self.pass_in_epoch + 1 if self._epoch == job.epoch else 1
         self._epoch, self.index, self.totals = job.epoch, 0, {}
-        seeds = engine.contexts.draw_base_seeds() if self.batches.draws else []
-        self.batches.begin(job.epoch, seeds, engine.contexts.run_under)
-        self.is_open = True
+        self._begin_pass()
+        self.is_open, self._is_over = True, False
         try:
             while True:
                 if self._train:
                     # May change everything, this loader's place and totals included.
                     job._arrive(self)
-                if self.index >= len(self) or (self._train and job._at_end()):
+                if self._is_over or (self._train and job._at_end()) or not self._has_next():
                     break
                 yield from self._step()
                 self.index += 1
@@ -65,13 +74,32 @@ class Loader:
 
     def end_pass(self) -> None:
         """Nothing of this pass is to be read: whoever runs the script is on the way to another place."""
-        self.index = len(self)
+        self._is_over = True
+
+    def _begin_pass(self) -> None:
+        raise NotImplementedError
+
+    def _has_next(self) -> bool:
+        """Is there another step in this pass? Asked on all executors at the same place."""
+        raise NotImplementedError
+
+    def _num_steps(self) -> int:
+        """Steps of a pass, 0 if unknown."""
+        raise NotImplementedError
+
+    def _read(self, logical_rank: int, *, here: bool) -> Any:
+        """The batch of a worker in the present step. `here` is False if it lives elsewhere and is only compared."""
+        raise NotImplementedError
+
+    def _settle(self, ranks: range) -> None:
+        """A step begins, or begins again, with these logical workers here."""
+        raise NotImplementedError
 
     def _step(self) -> Iterator[Step]:
         job, engine = self._job, self._job._engine
         engine.carried = self.batches
         if self._train:
-            job._before_step(len(self))
+            job._before_step(self._num_steps())
         probe = job._probe if self._train else None
         if probe is not None:
             probe.before_step(job.step + 1)
@@ -96,12 +124,12 @@ class Loader:
     def _fetch(self, logical_rank: int) -> Any:
         job, ranks = self._job, self._job._engine.ranks
         if logical_rank not in ranks:
-            return self.batches.fetch(logical_rank, self.index, NO_BATCH)  # to be compared with its own executor's turn
+            return self._read(logical_rank, here=False)  # to be compared with its own executor's turn
         if logical_rank == ranks[0]:
             job._batch_samples = 0
             job._pace.turns_begin()
-            self.batches.open(ranks, self.index)
-        batch = self.batches.fetch(logical_rank, self.index, NO_BATCH)
+            self._settle(ranks)
+        batch = self._read(logical_rank, here=True)
         if batch is NO_BATCH and self._train:
             raise AssertionError(f"{self.name}: logical worker {logical_rank} ran out of batches")
         if batch is not NO_BATCH:
@@ -109,3 +137,32 @@ class Loader:
         if self._train and job._probe is not None:
             job._probe.turn_begins(logical_rank, batch)
         return batch
+
+
+class MapLoader(Loader):
+    """Over a map-style data set."""
+
+    def __init__(self, job: Job, name: str, loaders: LogicalLoaders, *, train: bool) -> None:
+        super().__init__(job, name, loaders, train=train)
+        self._loaders = loaders
+
+    def __len__(self) -> int:
+        """Global steps of one pass."""
+        return self._loaders.num_steps
+
+    def _begin_pass(self) -> None:
+        contexts = self._job._engine.contexts
+        seeds = contexts.draw_base_seeds() if self._loaders.draws else []
+        self._loaders.begin(self._job.epoch, seeds, contexts.run_under)
+
+    def _has_next(self) -> bool:
+        return self.index < len(self)
+
+    def _num_steps(self) -> int:
+        return len(self)
+
+    def _settle(self, ranks: range) -> None:
+        self._loaders.open(ranks, self.index)
+
+    def _read(self, logical_rank: int, *, here: bool) -> Any:
+        return self._loaders.fetch(logical_rank, self.index, NO_BATCH)

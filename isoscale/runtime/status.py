@@ -65,5 +65,6 @@ def status_of(
         "pending": pending,
         "refused": membership.refused,
         "checkpoint": None if checkpoint is None else {"step": checkpoint[0], "age_s": round(checkpoint[1], 1)},
+        "streams": result.streams,
         "messages": messages,
     }

@@ -1,0 +1,302 @@
+"""A stream's state as all executors know it, and the samples of the logical workers that live here.
+
+After every seal all executors hold the same places of all N workers and the same pool of partitions, so each computes
+alike who is given what; only the executor on which a worker lives reads its samples. What a worker's turn changed rides
+with the step's exchange (`core.step.Carried`); where somebody ran dry, rounds without turns tell everybody who still
+needs more. Whoever takes a worker over reads from its place. When to do what is the caller's (`runtime.stream`); the
+rule itself is in `data.stream_rule`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import msgspec
+import torch
+
+from isoscale.core import codec
+from isoscale.data.readers.source import Source
+from isoscale.data.stream_ledger import content_sum
+from isoscale.data.stream_rest import Rest
+from isoscale.data.stream_rule import Rule, deal, partition_order
+from isoscale.data.stream_worker import Place, WorkerSamples
+from isoscale.errors import UserError
+
+__all__ = ["LogicalStream", "Move", "PassCounts"]
+
+Move = Literal["hand out", "count", "step", "end"]
+
+_MASK = 2**64 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class PassCounts:
+    """What a pass has come to. Equal on all executors."""
+
+    epoch: int
+    #: partitions given out, and how many there are
+    handed_out: int
+    partitions: int
+    #: samples used in this pass
+    samples: int
+    #: samples of earlier passes that this one began with; what it leaves, by the tail rule (-1: not counted yet)
+    carried_in: int
+    rest: int
+    #: sum of the hashes of the samples used in this pass; None without a ledger
+    content: int | None
+
+
+@dataclass(slots=True)
+class _Tail:
+    """The rest of an epoch, dealt to all."""
+
+    #: where the workers stood when it began
+    places: list[Place]
+    bounds: list[int]
+    step: int = 0
+
+
+@dataclass(slots=True)
+class _Before:
+    """What all workers together had when the pass began."""
+
+    used: int = 0
+    left: int = 0
+    content: int = 0
+
+
+class LogicalStream:
+    def __init__(self, source: Source, rule: Rule, *, ledger: bool = False, training: bool = True) -> None:
+        self.source, self._rule, self._ledger, self._training = source, rule, ledger, training
+        self._epoch = 0
+        self._order: list[int] = []
+        self._next = 0
+        self._places = [Place()] * rule.num_logical_workers
+        self._marked = list(self._places)
+        self._is_counted = False
+        self._tail: _Tail | None = None
+        self._before = _Before()
+        #: what a round is for, and which workers it asks
+        self._round: Literal["", "ahead", "count"] = ""
+        self._asked: set[int] = set()
+        self._samples: dict[int, WorkerSamples] = {}
+        self._rest: Rest | None = None
+
+    # ---- between steps, on all executors alike ----
+
+    def begin(self, epoch: int) -> None:
+        """A pass begins, with all partitions in the epoch's order."""
+        self.stop()
+        if self._rule.tail != "carry":
+            self._places = [Place(content=place.content) for place in self._places]
+        self._epoch, self._next, self._is_counted, self._tail = epoch, 0, False, None
+        self._order = partition_order(self.source.num_partitions, self._rule, epoch)
+        left = sum(place.left for place in self._places)
+        self._before = _Before(sum(place.used for place in self._places), left, self._content())
+
+    def next_move(self) -> Move:
+        """What all do next: give partitions out, count what is left, take a step, or end the pass."""
+        if self._tail is not None:
+            return "step" if self._tail.step < len(self._tail.bounds) // self._rule.num_logical_workers else "end"
+        rule, fewest = self._rule, min(place.left for place in self._places)
+        if fewest < rule.ahead and self._next < len(self._order):
+            return "hand out"
+        enough = {"drop": rule.batch_size, "carry": rule.ahead, "partial": rule.batch_size + 1}[rule.tail]
+        if fewest >= enough:
+            return "step"
+        if not self._is_counted:
+            return "count"
+        if rule.tail == "partial" and self._deal():
+            return "step"
+        return "end"
+
+    def hand_out(self) -> list[tuple[int, int]]:
+        """The next partitions to those who have too few samples, by logical rank: (partition, logical rank)."""
+        handed = []
+        for rank, place in enumerate(self._places):
+            if place.left < self._rule.ahead and self._next < len(self._order):
+                partition = self._order[self._next]
+                self._next += 1
+                self._places[rank] = replace(place, partitions=(*place.partitions, partition))
+                if rank in self._samples:
+                    self._samples[rank].extend(partition)
+                handed.append((partition, rank))
+        self._round, self._asked = "ahead", {rank for _, rank in handed}
+        return handed
+
+    def count(self) -> None:
+        """The round to come counts what every worker has left."""
+        self._round, self._asked = "count", set(range(self._rule.num_logical_workers))
+
+    def end_round(self) -> None:
+        """Its seal is left: everybody knows what everybody has."""
+        self._is_counted |= self._round == "count"
+        self._round, self._asked = "", set()
+
+    def end_step(self) -> None:
+        """The step's seal is left."""
+        if self._tail is not None:
+            self._tail.step += 1
+
+    def counts(self) -> PassCounts:
+        used = sum(place.used for place in self._places) - self._before.used
+        rest = sum(place.left for place in self._places) if self._is_counted else -1
+        if self._tail is not None:
+            dealt = self._tail.bounds[self._tail.step * self._rule.num_logical_workers]
+            used, rest = used + dealt, self._tail.bounds[-1] - dealt
+        content = (self._content() - self._before.content) & _MASK if self._ledger else None
+        return PassCounts(self._epoch, self._next, len(self._order), used, self._before.left, rest, content)
+
+    # ---- in turns ----
+
+    def open(self, ranks: Sequence[int]) -> None:
+        """These logical workers, and no others, live here."""
+        for rank in [rank for rank in self._samples if rank not in ranks]:
+            self._samples.pop(rank).close()
+
+    def fetch(self, logical_rank: int, *, here: bool) -> list[Any]:
+        """A worker's samples of the present step, as they are stored; nothing changes if it lives elsewhere."""
+        place = self._places[logical_rank]
+        if self._tail is not None:
+            batch = self._tail.step * self._rule.num_logical_workers + logical_rank
+            stored = self._rest_here(here).slice(*self._tail.bounds[batch : batch + 2])
+        else:
+            samples = self._samples_of(logical_rank) if here else self._open(logical_rank, place)
+            stored = samples.take(self._rule.batch_size)
+            left = samples.look_ahead(self._rule.ahead)
+            place = replace(samples.place(place), left=left)
+        if here:
+            if self._ledger:
+                place = replace(place, content=(place.content + content_sum(stored)) & _MASK)
+            self._places[logical_rank] = place
+        return stored
+
+    def stop(self) -> None:
+        """Let go of readers."""
+        self.open(())
+        self._rest = None
+
+    # ---- carried with steps and rounds ----
+
+    def mark(self) -> None:
+        self._marked = list(self._places)
+
+    def rewind(self) -> None:
+        self._places = list(self._marked)
+        self.stop()
+
+    def changes_of(self, logical_rank: int) -> bytes:
+        if logical_rank in self._asked:
+            samples = self._samples_of(logical_rank)
+            left = samples.count() if self._round == "count" else samples.look_ahead(self._rule.ahead)
+            self._places[logical_rank] = replace(self._places[logical_rank], left=left)
+        place = self._places[logical_rank]
+        return b"" if place is self._marked[logical_rank] else _pack(place)
+
+    def adopt(self, logical_rank: int, changes: bytes, *, here: bool) -> None:
+        if not here:
+            self._places[logical_rank] = _unpack(changes, self._marked[logical_rank])
+            if logical_rank in self._samples:
+                self._samples.pop(logical_rank).close()
+
+    # ---- whole state, for checkpoints and newcomers ----
+
+    def state(self) -> dict[str, Any]:
+        tail = None
+        if self._tail is not None:
+            tail = {
+                "places": [place.to_state() for place in self._tail.places],
+                "bounds": list(self._tail.bounds),
+                "step": self._tail.step,
+            }
+        return {
+            "source": self.source.identity,
+            "epoch": self._epoch,
+            "handed": self._next,
+            "counted": self._is_counted,
+            "places": [place.to_state() for place in self._places],
+            "before": [self._before.used, self._before.left, self._before.content.to_bytes(8, "little")],
+            "tail": tail,
+        }
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        if state["source"] != self.source.identity:
+            raise UserError(
+                field="job.stream(source)",
+                value=self.source.identity,
+                problem=f"other partitions than the saved state's ({state['source']})",
+                remedy="the files, their sizes and the way they are cut must be what they were",
+            )
+        self.stop()
+        self._epoch, self._next, self._is_counted = state["epoch"], state["handed"], state["counted"]
+        self._order = partition_order(self.source.num_partitions, self._rule, self._epoch)
+        self._places = [Place.from_state(place) for place in state["places"]]
+        used, left, content = state["before"]
+        self._before = _Before(used, left, int.from_bytes(content, "little"))
+        self._tail, self._round, self._asked = None, "", set()
+        if state["tail"] is not None:
+            places = [Place.from_state(place) for place in state["tail"]["places"]]
+            self._tail = _Tail(places, list(state["tail"]["bounds"]), state["tail"]["step"])
+
+    # ---- parts ----
+
+    def _deal(self) -> bool:
+        """The rest to all workers; False if there is none. Raises UserError if it is too small for all to have some."""
+        rest = [place.left for place in self._places]
+        total, bounds = sum(rest), deal(rest, self._rule)
+        if not bounds and self._training and total:
+            raise UserError(
+                field="job.stream(source)",
+                value=f"{total} samples",
+                problem=f"fewer than the {self._rule.num_logical_workers} logical workers, which need one each",
+                remedy="give more data or fewer workers",
+            )
+        if not bounds and total:
+            bounds = [min(rank, total) for rank in range(self._rule.num_logical_workers + 1)]
+        if bounds:
+            self._tail = _Tail(list(self._places), bounds)
+        return bool(bounds)
+
+    def _content(self) -> int:
+        return sum(place.content for place in self._places) & _MASK
+
+    def _samples_of(self, logical_rank: int) -> WorkerSamples:
+        if logical_rank not in self._samples:
+            self._samples[logical_rank] = self._open(logical_rank, self._places[logical_rank])
+        return self._samples[logical_rank]
+
+    def _open(self, logical_rank: int, place: Place) -> WorkerSamples:
+        return WorkerSamples(self.source, self._rule, self._sequence, logical_rank, place)
+
+    @property
+    def _sequence(self) -> int:
+        """Workers' sequences begin anew in every epoch, unless the rest is carried over: then they never end."""
+        return 0 if self._rule.tail == "carry" else self._epoch
+
+    def _rest_here(self, here: bool) -> Rest:
+        assert self._tail is not None
+        if self._rest is None or not here:
+            rest = Rest(self._tail.places, self._open)
+            if not here:
+                return rest
+            self._rest = rest
+        return self._rest
+
+
+def _pack(place: Place) -> bytes:
+    state = place.to_state()
+    del state[5]  # which partitions it has, everybody knows
+    if place.position is None or type(place.position) is int:
+        return b"m" + msgspec.msgpack.encode(state)
+    return b"c" + codec.pack(state).numpy().tobytes()
+
+
+def _unpack(changes: bytes, before: Place) -> Place:
+    if changes[:1] == b"m":
+        state = msgspec.msgpack.decode(changes[1:])
+    else:
+        state = codec.unpack(torch.frombuffer(bytearray(changes[1:]), dtype=torch.uint8))
+    num_before = state[4]
+    return Place.from_state([*state[:5], before.partitions[num_before - before.num_before :], state[5]])

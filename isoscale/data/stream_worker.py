@@ -1,0 +1,191 @@
+"""One logical worker's part of a stream: its place, which everybody knows, and its samples, where it lives.
+
+A worker's sequence is its partitions one after the other, as they are read. It is used in blocks of the shuffle
+buffer's size, each in an order of its own; so where the present block begins (the anchor), which partitions come
+after that and how many samples were used is all there is to know. Bringing a worker to a place takes reading again from
+the anchor: at most two blocks, or what a reader gives at a time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, replace
+from typing import Any
+
+from isoscale.data.readers.source import Position, Reader, Source
+from isoscale.data.stream_rule import Rule, block_order
+
+__all__ = ["Place", "WorkerSamples"]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a logical worker stands; never changed, only replaced."""
+
+    #: samples used of its sequence
+    used: int = 0
+    #: unused samples it is known to have; at most as many as it looks ahead, unless they were counted
+    left: int = 0
+    #: the sample of its sequence from which reading begins again: in partitions[0], at `position` (None: beginning)
+    anchor: int = 0
+    position: Position = None
+    #: partitions of its sequence that are read to their end before the anchor, and those from there on
+    num_before: int = 0
+    partitions: tuple[int, ...] = ()
+    #: sum of the hashes of all samples it used, where a ledger is kept
+    content: int = 0
+
+    def to_state(self) -> list[Any]:
+        return [
+            self.used,
+            self.left,
+            self.anchor,
+            self.position,
+            self.num_before,
+            list(self.partitions),
+            # What torch.load and MessagePack take for an integer is signed.
+            self.content.to_bytes(8, "little"),
+        ]
+
+    @classmethod
+    def from_state(cls, state: list[Any]) -> Place:
+        used, left, anchor, position, num_before, partitions, content = state
+        return cls(used, left, anchor, position, num_before, tuple(partitions), int.from_bytes(content, "little"))
+
+
+@dataclass(slots=True)
+class _Chunk:
+    """What a reader gave in one go."""
+
+    #: place in the sequence of its first sample
+    first: int
+    samples: list[Any]
+    #: of `WorkerSamples.partitions`
+    partition: int
+    position: Position
+
+    @property
+    def end(self) -> int:
+        return self.first + len(self.samples)
+
+
+class WorkerSamples:
+    """The samples of one worker from its place on. Not shared, not sent: made again from the place where needed."""
+
+    def __init__(self, source: Source, rule: Rule, epoch: int, logical_rank: int, place: Place) -> None:
+        self._source, self._rule = source, rule
+        self._epoch, self._rank = epoch, logical_rank
+        self._size = max(1, rule.shuffle_buffer)
+        self._used = place.used
+        self._partitions = list(place.partitions)
+        self._num_before = place.num_before
+        self._chunks: deque[_Chunk] = deque()
+        #: samples of the sequence that were read
+        self._read = place.anchor
+        #: partition that is read, and its reader; without one it has not been opened
+        self._current = 0
+        self._reader: Reader | None = None
+        self._position = place.position
+        #: the present block in the order of its use, and its number
+        self._block: list[Any] = []
+        self._block_number = -1
+
+    def extend(self, partition: int) -> None:
+        """Another partition was given to this worker."""
+        self._partitions.append(partition)
+
+    def look_ahead(self, limit: int) -> int:
+        """Read until `limit` unused samples are known, or all of them; how many there are, at most `limit`."""
+        while self._read - self._used < limit and self._read_on():
+            pass
+        return min(limit, self._read - self._used)
+
+    def count(self) -> int:
+        """All unused samples. Reads to the end, but holds nothing of it."""
+        total = self._read - self._used
+        position = self._reader.position if self._reader is not None else self._position
+        for partition in self._partitions[self._current :]:
+            reader = self._source.open(partition, position)
+            while stored := reader.read()[1]:
+                total += len(stored)
+            reader.close()
+            position = None
+        return total
+
+    def take(self, count: int) -> list[Any]:
+        """The next samples, as they are stored. There must be as many, and the last block must be whole or final."""
+        self.look_ahead(self._rule.ahead + count)
+        out: list[Any] = []
+        while len(out) < count:
+            wanted = count - len(out)
+            got = self._from_block(wanted) if self._size > 1 else self._from_chunks(wanted)
+            assert got, f"logical worker {self._rank} has fewer samples than it was believed to have"
+            out = out + got if out else got
+            self._used += len(got)
+        self._forget()
+        return out
+
+    def place(self, before: Place) -> Place:
+        """Where the worker stands now."""
+        if self._chunks:
+            chunk = self._chunks[0]
+            anchor, current, position = chunk.first, chunk.partition, chunk.position
+        else:
+            anchor, current = self._read, self._current
+            position = self._reader.position if self._reader is not None else self._position
+        return replace(
+            before,
+            used=self._used,
+            anchor=anchor,
+            position=position,
+            num_before=self._num_before + current,
+            partitions=tuple(self._partitions[current:]),
+        )
+
+    def close(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+    def _read_on(self) -> bool:
+        """One more chunk; False if all partitions so far are read."""
+        while self._current < len(self._partitions):
+            if self._reader is None:
+                self._reader = self._source.open(self._partitions[self._current], self._position)
+            position, samples = self._reader.read()
+            if samples:
+                self._chunks.append(_Chunk(self._read, samples, self._current, position))
+                self._read += len(samples)
+                return True
+            self.close()
+            self._current, self._position = self._current + 1, None
+        return False
+
+    def _from_chunks(self, wanted: int) -> list[Any]:
+        while self._chunks and self._chunks[0].end <= self._used:
+            self._chunks.popleft()
+        if not self._chunks:
+            return []
+        chunk = self._chunks[0]
+        return chunk.samples[self._used - chunk.first : self._used - chunk.first + wanted]
+
+    def _from_block(self, wanted: int) -> list[Any]:
+        number, at = divmod(self._used, self._size)
+        if number != self._block_number:
+            self._open_block(number)
+        return self._block[at : at + wanted]
+
+    def _open_block(self, number: int) -> None:
+        start, stop = number * self._size, (number + 1) * self._size
+        raw: list[Any] = []
+        for chunk in self._chunks:
+            if chunk.end > start and chunk.first < stop:
+                raw += chunk.samples[max(0, start - chunk.first) : stop - chunk.first]
+        order = block_order(len(raw), self._rule.seed, self._epoch, self._rank, number)
+        self._block, self._block_number = [raw[i] for i in order], number
+
+    def _forget(self) -> None:
+        """What lies before the anchor is not needed any more."""
+        needed = self._used - self._used % self._size
+        while self._chunks and self._chunks[0].end <= needed:
+            self._chunks.popleft()
