@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from isoscale.errors import UserError
 from isoscale.scheduling.state import Cluster
 
-__all__ = ["DeviceFailures", "Lending", "ServingLoad", "serving_load"]
+__all__ = ["DeviceBook", "DeviceFailures", "Lending", "ServingLoad", "serving_load"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +42,41 @@ class Lending:
     t: float
     node: int
     devices: int
+
+
+class DeviceBook:
+    """Devices of each node that are ours and work: what is lent to us, less what is broken."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._lent = [node.num_devices for node in cluster.nodes]
+        self._broken = [0] * len(self._lent)
+
+    def there(self, node: int) -> int:
+        return max(0, self._lent[node] - self._broken[node])
+
+    def total(self) -> int:
+        return sum(self.there(node) for node in range(len(self._lent)))
+
+    def lend(self, node: int, devices: int) -> int:
+        """From now on the node has this many; returns how many more that is."""
+        change = devices - self._lent[node]
+        self._lent[node] = devices
+        return change
+
+    def draw(self, rng: np.random.Generator) -> tuple[int, int] | None:
+        """A device that works, each as likely as any other, as (node, number among the node's); None if none does."""
+        working = np.cumsum([self.there(node) for node in range(len(self._lent))])
+        if not working[-1]:
+            return None
+        device = int(rng.integers(working[-1]))
+        node = int(np.searchsorted(working, device, side="right"))
+        return node, device - int(working[node] - self.there(node))
+
+    def fail(self, node: int) -> None:
+        self._broken[node] += 1
+
+    def repair(self, node: int) -> None:
+        self._broken[node] -= 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,8 +12,7 @@ from __future__ import annotations
 import heapq
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -27,12 +26,12 @@ from isoscale.scheduling.events import (
     SpeedLearned,
 )
 from isoscale.scheduling.policy import Policy
-from isoscale.scheduling.state import Allocation, Cluster, Decision, Objective, Pause, Reject, num_devices
-from isoscale.sim.backend import Interference, Live, SimulatedBackend, Wake
-from isoscale.sim.costs import Costs
-from isoscale.sim.disturbances import DeviceFailures, Lending
+from isoscale.scheduling.state import Allocation, Cluster, Decision, Pause, Reject, num_devices
+from isoscale.sim.backend import Live, SimulatedBackend, Wake
+from isoscale.sim.disturbances import DeviceBook, Lending
 from isoscale.sim.job import SimJob
 from isoscale.sim.ledger import Ledger
+from isoscale.sim.options import Options, Outcome
 from isoscale.sim.recorder import NullRecorder, Recorder
 
 __all__ = ["Options", "Outcome", "Simulation"]
@@ -40,44 +39,6 @@ __all__ = ["Options", "Outcome", "Simulation"]
 # Rounds in a row without a decision, with nothing running and nothing to come, after which waiting is given up.
 _PATIENCE_ROUNDS = 100
 _REPORT_EVERY = 512
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """Everything about the world that is not a job, a device or a policy."""
-
-    costs: Costs = field(default_factory=Costs)
-    #: seconds between decisions; None: as the policy wishes
-    interval_s: float | None = None
-    interference: Interference = field(default_factory=Interference)
-    failures: DeviceFailures | None = None
-    lendings: Sequence[Lending] = ()
-    quotas: Mapping[str, int] = field(default_factory=dict)
-    objective: Objective = "jct"
-    #: (error class, failures so far) -> whether to try again; None: never
-    retry: Callable[[str, int], bool] | None = None
-    seed: int = 0
-    #: stop here, whatever still runs
-    until_s: float = math.inf
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """What came of it: everything that figures are computed from. Jobs are numbered as they were given."""
-
-    jobs: Sequence[SimJob]
-    #: NaN where it never happened
-    started_s: Sequence[float]
-    finished_s: Sequence[float]
-    rescales: Sequence[int]
-    rejected: int
-    failed: int
-    ledger: Ledger
-    #: wall-clock seconds of each decision, and of the whole
-    decision_s: Sequence[float]
-    wall_s: float
-    num_events: int
-    end_s: float
 
 
 class Simulation:
@@ -110,9 +71,7 @@ class Simulation:
         self._timers: list[tuple[float, int, int, str, Live | None, int]] = []
         self._num_timers = 0
         self._live: dict[str, Live] = {}
-        self._node_size = [node.num_devices for node in cluster.nodes]
-        self._lent = list(self._node_size)
-        self._broken = [0] * len(cluster.nodes)
+        self._devices = DeviceBook(cluster)
         self._started = [math.nan] * len(jobs)
         self._finished = [math.nan] * len(jobs)
         self._rescales = [0] * len(jobs)
@@ -313,25 +272,21 @@ class Simulation:
     def _begin_devices(self) -> None:
         for number, lending in enumerate(self._options.lendings):
             self._push(max(lending.t, self.now), 1, f"lend {number}")
-        self._ledger.capacity.append((self.now, sum(self._node_size)))
+        self._ledger.capacity.append((self.now, self._devices.total()))
         self._next_failure()
 
     def _next_failure(self) -> None:
-        failures, working = self._options.failures, self._working()
+        failures, working = self._options.failures, self._devices.total()
         if failures is not None and working:
             self._push(self.now + self._rng.exponential(failures.mean_s / working), 1, "failure")
 
-    def _working(self) -> int:
-        return sum(self._lent) - sum(self._broken)
-
     def _fail_device(self) -> None:
-        """One of the devices that work, each as likely as any other, and the job that held it if any did."""
-        assert self._options.failures is not None
-        working = [max(0, lent - broken) for lent, broken in zip(self._lent, self._broken, strict=True)]
-        if not sum(working):
+        """A device fails, and the job that held it loses it or stops."""
+        drawn = self._devices.draw(self._rng)
+        if drawn is None or self._options.failures is None:
             return
-        node = int(np.searchsorted(np.cumsum(working), self._rng.integers(sum(working)), side="right"))
-        victim = self._holder(node, int(self._rng.integers(working[node])))
+        node, device = drawn
+        victim = self._holder(node, device)
         self._record(self.now, "device_failed", node=node, devices=1)
         if victim is not None:
             self._lose_work(victim)
@@ -339,7 +294,7 @@ class Simulation:
             survives = self._options.costs.survives_loss
             enough = num_devices(rest) >= max(1, victim.job.request.min_devices)
             self._change(victim, rest if survives and enough else (), "device failed")
-        self._broken[node] += 1
+        self._devices.fail(node)
         self._tell_capacity(node)
         self._push(self.now + self._options.failures.repair_s, 1, f"repair {node}")
         self._next_failure()
@@ -359,28 +314,24 @@ class Simulation:
 
     def _repair(self, node: int) -> None:
         self._record(self.now, "device_repaired", node=node, devices=1)
-        self._broken[node] -= 1
+        self._devices.repair(node)
         self._tell_capacity(node)
 
     def _lend(self, lending: Lending) -> None:
-        change = lending.devices - self._lent[lending.node]
-        if not change:
-            return
-        self._record(
-            self.now, "device_lent" if change > 0 else "device_reclaimed", node=lending.node, devices=abs(change)
-        )
-        self._lent[lending.node] = lending.devices
-        latency = self._tell_capacity(lending.node)
-        if change < 0:
-            self._ledger.reclaims.append((self.now, -change, latency))
+        change = self._devices.lend(lending.node, lending.devices)
+        if change:
+            what = "device_lent" if change > 0 else "device_reclaimed"
+            self._record(self.now, what, node=lending.node, devices=abs(change))
+            latency = self._tell_capacity(lending.node)
+            if change < 0:
+                self._ledger.reclaims.append((self.now, -change, latency))
 
     def _tell_capacity(self, node: int) -> float:
         """Tells the controller what the node has; returns how long those who must shrink need to let go."""
-        devices = max(0, self._lent[node] - self._broken[node])
-        decisions = self._controller.feed(CapacityChanged(node, devices), self.now)
+        decisions = self._controller.feed(CapacityChanged(node, self._devices.there(node)), self.now)
         latency = 0.0
         for decision in decisions:
             latency = max(latency, self._backend.let_go(self._live[decision.job], self.now))
         self._perform(decisions, "reclaimed")
-        self._ledger.capacity.append((self.now, self._working()))
+        self._ledger.capacity.append((self.now, self._devices.total()))
         return latency
