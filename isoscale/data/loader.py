@@ -20,7 +20,7 @@ from torch.utils.data._utils.pin_memory import pin_memory
 from isoscale.core import rng
 from isoscale.data.order import CustomOrder, DistributedOrder, EvaluationOrder, Order
 from isoscale.data.pool import Pool
-from isoscale.data.worker import Failure, Fetch, Reset
+from isoscale.data.worker import Failure, Fetch
 from isoscale.errors import UserError
 
 __all__ = ["EVERY_SAMPLE_ONCE", "LoaderError", "LogicalLoaders", "check_options", "sample_count"]
@@ -200,7 +200,7 @@ class LogicalLoaders:
         if self._pool is None:
             self._pool = Pool(self._dataset, self._collate, self._init, self._num_workers, self._timeout)
         for worker in range(self._num_workers):
-            self._pool.reset(worker, Reset(rank, self._seeds[rank], self._streams[rank][worker]))
+            self._pool.reset(worker, rank, self._seeds[rank], self._streams[rank][worker])
 
     def _open_one(self, rank: int, index: int) -> None:
         """A worker whose turn is run here only to be compared: nothing is read ahead for it."""

@@ -7,8 +7,9 @@ streams a logical worker has, is the caller's business (`data.loader`).
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import pickle
-import queue
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ from isoscale.errors import UserError
 __all__ = ["Pool"]
 
 _LOOK_S = 0.2
+_F_SETPIPE_SZ = 1031  # fcntl's own name for it is new in Python 3.10 and Linux only
+_PIPE_BYTES = 2**20
 _MAX_DEATHS = 3
 
 
@@ -31,11 +34,14 @@ _MAX_DEATHS = 3
 class _Process:
     process: Any
     tasks: Any
+    #: a pipe of its own, whose other end is nobody else's: what it had begun to send ends with it
     results: Any
+    #: logical rank and sample that it reads
+    place: Any
     #: what it was told and has not delivered yet, in order
     open: list[Fetch]
-    #: the last reset of each logical worker
-    resets: dict[int, Reset]
+    #: base seed and streams of each logical worker after what it has delivered
+    streams: dict[int, tuple[int, rng.Streams | None]]
     deaths: int = 0
 
 
@@ -56,12 +62,12 @@ class Pool:
         self._ready: dict[tuple[int, int, int], Result] = {}
         self._processes = [self._start(worker) for worker in range(num_workers)]
 
-    def reset(self, worker: int, reset: Reset) -> None:
+    def reset(self, worker: int, logical_rank: int, base_seed: int, streams: rng.Streams | None) -> None:
         """From now on batches of this logical worker start from these streams."""
         process = self._processes[worker]
-        process.open = [fetch for fetch in process.open if fetch.logical_rank != reset.logical_rank]
-        process.resets[reset.logical_rank] = reset
-        process.tasks.put(reset)
+        process.open = [fetch for fetch in process.open if fetch.logical_rank != logical_rank]
+        process.streams[logical_rank] = (base_seed, streams)
+        process.tasks.put(_reset(logical_rank, base_seed, streams))
 
     def ask(self, fetch: Fetch) -> None:
         process = self._processes[fetch.index % self.num_workers]
@@ -73,19 +79,16 @@ class Pool:
         wanted, process = (attempt, logical_rank, index), self._processes[index % self.num_workers]
         deadline = time.monotonic() + self._timeout if self._timeout > 0 else None
         while wanted not in self._ready:
-            try:
-                result: Result = process.results.get(timeout=_LOOK_S)
-            except (queue.Empty, EOFError, OSError, pickle.UnpicklingError):
-                # Empty, or what a process had put there went with it.
-                if not process.process.is_alive():
-                    self._replace(index % self.num_workers)
-                    process = self._processes[index % self.num_workers]
-                elif deadline is not None and time.monotonic() > deadline:
-                    raise TimeoutError(
-                        f"no batch {index} for logical worker {logical_rank} within {self._timeout:.0f} s"
-                    ) from None
-                continue
-            self._delivered(process, result)
+            if process.results.poll(_LOOK_S):
+                try:
+                    result: Result = process.results.recv()
+                except (EOFError, OSError, pickle.UnpicklingError):
+                    # It is dead, and so is the memory that held the batch.
+                    process = self._replace(index % self.num_workers)
+                    continue
+                self._delivered(process, result)
+            elif deadline is not None and time.monotonic() > deadline:
+                raise TimeoutError(f"no batch {index} for logical worker {logical_rank} within {self._timeout:.0f} s")
         return self._ready.pop(wanted)
 
     def close(self) -> None:
@@ -105,40 +108,47 @@ class Pool:
         if known:
             process.open.remove(known[0])
             self._ready[result.attempt, result.logical_rank, result.index] = result
-            reset = process.resets[result.logical_rank]
-            process.resets[result.logical_rank] = Reset(result.logical_rank, reset.base_seed, _after(reset, result))
+            seed, before = process.streams[result.logical_rank]
+            after = rng.Streams.from_parts(result.changes) if before is None else before.with_changes(result.changes)
+            process.streams[result.logical_rank] = (seed, after)
 
     def _start(self, worker: int) -> _Process:
-        tasks, results = self._context.Queue(), self._context.Queue()
+        tasks, place = self._context.Queue(), self._context.RawArray("q", [-1, -1])
+        results, sending = self._context.Pipe(duplex=False)
+        with contextlib.suppress(OSError):  # room for what was read ahead; a full pipe would only slow it down
+            fcntl.fcntl(sending.fileno(), _F_SETPIPE_SZ, _PIPE_BYTES)
         process = self._context.Process(
             target=worker_main,
-            args=(self._dataset, self._collate, self._init, worker, self.num_workers, tasks, results),
+            args=(self._dataset, self._collate, self._init, worker, self.num_workers, tasks, sending, place),
             daemon=True,
         )
         process.start()
-        return _Process(process, tasks, results, [], {})
+        sending.close()
+        return _Process(process, tasks, results, place, [], {})
 
-    def _replace(self, worker: int) -> None:
+    def _replace(self, worker: int) -> _Process:
         """It was killed: another one goes on where it was."""
         old = self._processes[worker]
+        old.process.kill()
+        old.process.join()
         if old.deaths + 1 > _MAX_DEATHS:
-            first = old.open[0] if old.open else None
+            rank, sample = old.place
             raise UserError(
                 field="job.loader(num_workers=...)",
                 value=self.num_workers,
-                problem=f"loader process {worker} died {old.deaths + 1} times"
-                + (f", reading samples {first.samples} for logical worker {first.logical_rank}" if first else ""),
+                problem=f"loader process {worker} died {old.deaths + 1} times, the last time"
+                + (f" reading sample {sample}" if sample >= 0 else "")
+                + f" for logical worker {rank}",
                 remedy="see whether the data set crashes or runs out of memory there",
             )
-        new = self._start(worker)
-        new.deaths, new.resets, new.open = old.deaths + 1, old.resets, old.open
-        told: list[Task] = [*new.resets.values(), *new.open]
-        for task in told:
+        new = self._processes[worker] = self._start(worker)
+        new.deaths, new.streams, new.open = old.deaths + 1, old.streams, old.open
+        told: list[Task] = [_reset(rank, *known) for rank, known in new.streams.items()]
+        for task in [*told, *new.open]:
             new.tasks.put(task)
-        self._processes[worker] = new
+        return new
 
 
-def _after(reset: Reset, result: Result) -> rng.Streams:
-    return (
-        rng.Streams.from_parts(result.changes) if reset.streams is None else reset.streams.with_changes(result.changes)
-    )
+def _reset(logical_rank: int, base_seed: int, streams: rng.Streams | None) -> Reset:
+    """Bytes, not tensors: those would be moved into shared memory."""
+    return Reset(logical_rank, base_seed, None if streams is None else streams.parts())

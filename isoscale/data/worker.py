@@ -32,11 +32,11 @@ _PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """Before the first batch of a logical worker, or to go back: its streams, or None to seed them afresh."""
+    """Before the first batch of a logical worker, or to go back: its streams as parts, or None to seed them afresh."""
 
     logical_rank: int
     base_seed: int
-    streams: rng.Streams | None
+    streams: list[bytes | None] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +79,9 @@ def worker_main(
     num_workers: int,
     tasks: Any,
     results: Any,
+    place: Any,
 ) -> None:
-    """Runs until it is given None, or its executor is gone."""
+    """Runs until it is given None, or its executor is gone. `place` shows which sample it reads, should it die there."""
     _die_with_parent()
     signal_handling._set_worker_signal_handlers()  # type: ignore[attr-defined]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -96,9 +97,9 @@ def worker_main(
         if task is None:
             return
         if isinstance(task, Reset):
-            seats[task.logical_rank] = _Seat(dataset, collate, init, worker, num_workers, task)
+            seats[task.logical_rank] = _Seat(dataset, collate, init, worker, num_workers, task, place)
             continue
-        results.put(seats[task.logical_rank].fetch(task))
+        results.send(seats[task.logical_rank].fetch(task))
 
 
 class _Seat:
@@ -112,16 +113,19 @@ class _Seat:
         worker: int,
         num_workers: int,
         reset: Reset,
+        place: Any,
     ) -> None:
         self._dataset: Any = dataset
-        self._collate, self._init, self._worker = collate, init, worker
-        self._base_seed, self._streams = reset.base_seed, reset.streams
+        self._collate, self._init, self._worker, self._place = collate, init, worker, place
+        self._base_seed = reset.base_seed
+        self._streams = None if reset.streams is None else rng.Streams.from_parts(reset.streams)
         self._info = torch_worker.WorkerInfo(
             id=worker, num_workers=num_workers, seed=reset.base_seed + worker, dataset=dataset
         )
 
     def fetch(self, task: Fetch) -> Result:
         torch_worker._worker_info = self._info
+        self._place[0], self._place[1] = task.logical_rank, -1
         before, sample = self._streams, None
         try:
             if before is None:
@@ -133,6 +137,7 @@ class _Seat:
             else:
                 samples = []
                 for sample in task.samples:
+                    self._place[0], self._place[1] = task.logical_rank, sample
                     samples.append(self._dataset[sample])
                 sample = None
             data = self._collate(samples)
