@@ -196,6 +196,10 @@ class Rejoin(_Message, frozen=True, kw_only=True, tag=True):
     highest: int
     #: the exchange is broken and the executor waits to be told how to go on
     waiting: bool
+    #: its generation has sealed a step
+    sealed: bool = True
+    #: it has come to the end of the training function
+    finished: Finished | None = None
 
 
 class Held(_Message, frozen=True, kw_only=True, tag=True):
@@ -229,6 +233,9 @@ class Sealed(_Message, frozen=True, kw_only=True, tag=True):
 
     generation: int
     step: int
+    #: for a coordinator that did not form this generation
+    members: tuple[int, ...] = ()
+    shares: tuple[int, ...] = ()
 
 
 class Broken(_Message, frozen=True, kw_only=True, tag=True):

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import functools
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +134,7 @@ class _Coordinator:
         self._watchers: set[asyncio.Task[None]] = set()
         self._outcome: asyncio.Future[Done | Fail] = asyncio.get_running_loop().create_future()
         self._journal = Journal(spec, observer, clock)
+        self.membership.roster.reserve(self._journal.num_executors)
         self._hellos: dict[int, m.Hello] = {}
         #: on other machines, started under an earlier coordinator: they may come back
         self._expected: set[int] = set()
@@ -144,6 +145,8 @@ class _Coordinator:
         self._shown: set[int] = set()
         self._warnings: list[str] = []
         self._stopping = False
+        #: what happened before it was clear who is alive, to be looked at then; None at all other times
+        self._deferred: list[Callable[[], list[Instruction]]] | None = None
 
     async def run(self, begin: Any) -> RunResult:
         started = self._clock.monotonic()
@@ -183,7 +186,7 @@ class _Coordinator:
         """Find out who is alive, wait until they have said how far they are, and go on."""
         alive = {}
         for executor, fields in self._control.load_executors().items():
-            if fields.get("machine") != machine_id():
+            if fields.get("machine") != machine_id() or not fields["born"]:
                 self._expected.add(executor)
             elif born(fields["pid"]) == fields["born"]:
                 alive[executor] = fields
@@ -197,20 +200,27 @@ class _Coordinator:
             self._journal.rewind(step)
             self._perform(self.membership.begin(path, step))
             return
+        self._deferred = []
         for executor, fields in alive.items():
             with contextlib.suppress(ProcessLookupError):
                 self._adopt(executor, fields["pid"])
+                if not fields.get("ready"):
+                    self.membership.on_still_starting(executor, fields["kind"], fields["pid"])
+        ready = [executor for executor, fields in alive.items() if fields.get("ready")]
         deadline = self._clock.monotonic() + _ADOPTION_S
         while self._clock.monotonic() < deadline:
-            awaited = {e for e in alive if e in self._processes} | self._expected
+            awaited = {e for e in ready if e in self._processes} | self._expected
             if awaited <= set(self._hellos):
                 break
             await asyncio.sleep(0.02)
-        for executor in alive:
+        for executor in ready:
             if executor in self._processes and executor not in self._hellos:
                 self._processes[executor].kill()
         self._expected.clear()
-        self._perform(self.membership.adopted())
+        deferred, self._deferred = self._deferred, None
+        self._perform(self.membership.adopted(saved_digest=result.get("digest", "")))
+        for work in deferred:
+            self._perform(work())
 
     def _newest_checkpoint(self, *, required: bool) -> tuple[str, int]:
         directory = Path(self._spec.out) / "checkpoints"
@@ -251,7 +261,7 @@ class _Coordinator:
         try:
             process = await start_process(command, environment, self._log_of(executor), newcomer=newcomer)
         except OSError as error:
-            self._perform(self.membership.on_lost(executor, str(error)))
+            self._do(functools.partial(self.membership.on_lost, executor, str(error)))
             return
         self._processes[executor] = process
         self._perform(self.membership.on_started(executor, process.pid))
@@ -268,13 +278,19 @@ class _Coordinator:
         # Its last message may still be on the way: the connection's end is handled first.
         await self._door.closed(executor, _FAREWELL_S)
         self._processes.pop(executor, None)
-        self._save_executors()
         reason = self._kill_reasons.pop(executor, reason)
-        self._perform(self.membership.on_lost(executor, reason, process.tail()))
+        self._do(functools.partial(self.membership.on_lost, executor, reason, process.tail()))
+        self._save_executors()
 
     def _save_executors(self) -> None:
         fields = {
-            executor: {"pid": process.pid, "born": born(process.pid), "machine": machine_id()}
+            executor: {
+                "pid": process.pid,
+                "born": born(process.pid),
+                "machine": machine_id(),
+                "kind": one.kind if (one := self.membership.roster.get(executor)) is not None else "",
+                "ready": executor in self._hellos,
+            }
             for executor, process in self._processes.items()
         }
         for executor, hello in self._hellos.items():
@@ -310,7 +326,8 @@ class _Coordinator:
                 if reason and executor not in self._kill_reasons:
                     self._kill(executor, reason)
             self._look_at_remote(now)
-            self._perform(self.membership.on_tick(now))
+            if self._deferred is None:
+                self._perform(self.membership.on_tick(now))
 
     def _look_at_remote(self, now: float) -> None:
         """Executors that cannot be signalled are known by their connections only."""
@@ -335,7 +352,7 @@ class _Coordinator:
 
     def _lose_remote(self, executor: int, reason: str) -> None:
         self._joining.pop(executor, None)
-        self._perform(self.membership.on_lost(executor, reason))
+        self._do(functools.partial(self.membership.on_lost, executor, reason))
         self._save_executors()
 
     def _why_dead(self, executor: int, pid: int, now: float) -> str:
@@ -360,7 +377,7 @@ class _Coordinator:
             process.kill()
         else:
             self._door.drop(executor)
-            self._perform(self.membership.on_lost(executor, reason))
+            self._do(functools.partial(self.membership.on_lost, executor, reason))
 
     def _forward_output(self) -> None:
         """What the script prints on the first executor; of a later one only what it prints from then on."""
@@ -407,7 +424,8 @@ class _Coordinator:
                 self._on_introduction(executor, message)
             case m.Beat():
                 journal.on_beat(executor, membership.current, message)
-                self._perform(membership.on_beat(executor, message))
+                if self._deferred is None:
+                    self._perform(membership.on_beat(executor, message))
             case m.StepDone():
                 membership.on_step(message.step, message.seconds)
                 journal.on_step(message)
@@ -425,11 +443,11 @@ class _Coordinator:
                 self._warn(message.message)
             case m.Saved():
                 journal.write("checkpoint", step=message.step, path=message.path, seconds=message.seconds)
-                self._perform(membership.on_result_saved())
+                self._do(membership.on_result_saved)
             case m.Left():
                 pass  # its process ends, which is what counts
             case _:
-                self._perform(self._on_protocol(executor, message))
+                self._do(functools.partial(self._on_protocol, executor, message))
 
     def _on_protocol(self, executor: int, message: m.FromExecutor) -> list[Instruction]:
         membership = self.membership
@@ -443,7 +461,7 @@ class _Coordinator:
             case m.Landed():
                 return membership.on_landed(executor, message.generation)
             case m.Sealed():
-                return membership.on_sealed(message.generation, message.step)
+                return membership.on_sealed(message.generation, message.step, message.members, message.shares)
             case m.Broken():
                 return membership.on_broken(executor, message.generation, message.reason, self._clock.monotonic())
             case m.Notice():
@@ -465,7 +483,7 @@ class _Coordinator:
             with contextlib.suppress(ProcessLookupError):
                 self._adopt(executor, hello.pid)
         if isinstance(message, m.Hello):
-            self._perform(self.membership.on_hello(message))
+            self._do(functools.partial(self.membership.on_hello, message))
         elif not known:
             self.membership.on_rejoin(message)
         if not known:
@@ -479,7 +497,7 @@ class _Coordinator:
                 case m.Scale():
                     present = self.membership.target
                     target = parse_target(request.target, present, self._spec) if request.target else present
-                    self._perform(self.membership.on_request(target, request.away, request.reason))
+                    self._do(functools.partial(self.membership.on_request, target, request.away, request.reason))
                     self._save_job()
                 case m.TakeCheckpoint():
                     self._ask_for_checkpoint()
@@ -519,6 +537,13 @@ class _Coordinator:
         )
 
     # ---- instructions ----
+
+    def _do(self, work: Callable[[], list[Instruction]]) -> None:
+        """Let the state machine act, or wait until it knows whom it has taken over."""
+        if self._deferred is not None:
+            self._deferred.append(work)
+        else:
+            self._perform(work())
 
     def _perform(self, instructions: list[Instruction]) -> None:
         for instruction in instructions:

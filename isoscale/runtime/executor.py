@@ -36,7 +36,7 @@ from isoscale.runtime.checkpoints import CheckpointWriter
 from isoscale.runtime.control import control_directory
 from isoscale.runtime.execute import code_of, execute
 from isoscale.runtime.job import Job, Value, step_loss
-from isoscale.runtime.link import Link, address_here, open_socket
+from isoscale.runtime.link import Link, address_here, find_coordinator, open_socket
 from isoscale.runtime.machine import machine_id
 from isoscale.runtime.member import Leaving, Member
 from isoscale.runtime.selfcheck import check_ring
@@ -44,6 +44,8 @@ from isoscale.runtime.state import atomic_save
 
 __all__ = ["run_executor"]
 
+#: how long a process that is just starting looks for a coordinator, while the run's directory names one
+_FIRST_CONNECTION_S, _RETRY_S = 60.0, 0.2
 _LOST = 75  # EX_TEMPFAIL: the coordinator went away, the script is not to blame
 
 
@@ -89,13 +91,7 @@ def run_executor(train: Callable[[Job], Any]) -> NoReturn:
     assert token_file is not None
     assert executor is not None
     token, path = token_file.read_text().strip(), f"/executor/{executor}"
-    try:
-        socket_ = open_socket(f"{url}{path}", token, env.ca_file())
-        welcome = _welcome(socket_)
-    except UserError as error:
-        sys.exit(f"isoscale: {error}")
-    except (OSError, WebSocketException) as error:
-        sys.exit(f"isoscale: no coordinator at {url}: {error}")
+    url, socket_, welcome = _first_connection(url, path, token, token_file.parent)
     host = env.host() or address_here(welcome.settings.host, socket_)
     member = Member(executor, welcome.settings, host)
     link = Link(
@@ -143,6 +139,7 @@ def _run(train: Callable[[Job], Any], welcome: m.Welcome, member: Member) -> int
         finished = m.Finished(executor=member.executor, step=job.step, digest=digest, stop_reason=job._stop_reason)
         if job.is_main:
             _save_result(job, member.link, finished)
+        member.finished = finished
         member.link.send(finished)
         final = job
         member.wait_dismissed(lambda: _save_result(final, member.link, finished))
@@ -280,6 +277,23 @@ def _script_frames(trace: TracebackType | None) -> TracebackType | None:
     while first is not None and first.tb_frame.f_code.co_filename.startswith(own):
         first = first.tb_next
     return first or trace
+
+
+def _first_connection(url: str, path: str, token: str, control: Path) -> tuple[str, ClientConnection, m.Welcome]:
+    """With the coordinator that started this process or, if that is gone, with one that has taken over since."""
+    deadline = time.monotonic() + _FIRST_CONNECTION_S
+    while True:
+        try:
+            socket_ = open_socket(f"{url}{path}", token, env.ca_file())
+            return url, socket_, _welcome(socket_)
+        except UserError as error:
+            sys.exit(f"isoscale: {error}")
+        except (OSError, WebSocketException) as error:
+            newest = find_coordinator(control)
+            if newest is None or time.monotonic() > deadline:
+                sys.exit(f"isoscale: no coordinator at {url}: {error}")
+            url = newest[0]
+            time.sleep(_RETRY_S)
 
 
 def _welcome(socket_: ClientConnection) -> m.Welcome:

@@ -68,6 +68,8 @@ class Journal:
         path = Path(spec.out) / "events.jsonl"
         self._seen_logs: set[tuple[int, int, str]] = set()
         self._seen_streamed: set[tuple[Any, ...]] = set()
+        #: ids below this one were used by an earlier coordinator
+        self.num_executors = 0
         if path.exists():
             self._read_back(path)
         self._log = EventLog(path, clock)
@@ -79,6 +81,8 @@ class Journal:
         for event in read_events(path):
             if event["event"] == "step":
                 self.result.step, self.result.loss = event["step"], _number(event["loss"])
+            elif event["event"] in ("executor_started", "executor_joined"):
+                self.num_executors = max(self.num_executors, event["executor"] + 1)
             elif event["event"] == "log":
                 values = {k: v for k, v in event.items() if k not in ("t", "event", "step", "epoch")}
                 self._seen_logs.add((event["step"], event["epoch"], repr(sorted(values))))

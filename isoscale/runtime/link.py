@@ -25,7 +25,7 @@ from websockets.sync.client import connect as connect_websocket
 from isoscale.errors import UserError
 from isoscale.protocol import messages as m
 
-__all__ = ["ADDRESS_FILE", "Link", "address_here", "open_socket", "trusting"]
+__all__ = ["ADDRESS_FILE", "Link", "address_here", "find_coordinator", "open_socket", "trusting"]
 
 #: where a coordinator writes its address, in the run's control directory
 ADDRESS_FILE = "coordinator.json"
@@ -242,8 +242,13 @@ class Link:
             self._lock.notify_all()
 
     def _find(self) -> tuple[str, int]:
-        try:
-            address = json.loads((self._control / ADDRESS_FILE).read_text())
-            return str(address["url"]), int(address["term"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return self._url, self._term
+        return find_coordinator(self._control) or (self._url, self._term)
+
+
+def find_coordinator(control: Path) -> tuple[str, int] | None:
+    """Address and term of the newest coordinator, as it has written them down; None if there is none."""
+    try:
+        address = json.loads((control / ADDRESS_FILE).read_text())
+        return str(address["url"]), int(address["term"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

@@ -84,6 +84,8 @@ class Member:
         self._newest_step = 0
         self._generation_step = 0
         self._job: Job | None = None
+        #: what was reported at the end of the training function
+        self.finished: m.Finished | None = None
 
     # ---- on the connection's thread ----
 
@@ -133,6 +135,8 @@ class Member:
                 step=self.step,
                 highest=self._highest,
                 waiting=self._waiting_broken,
+                sealed=self._reported == self.generation,
+                finished=self.finished,
             )
         )
 
@@ -429,7 +433,11 @@ class Member:
         self.step = job.step
         if self._reported != self.generation:
             self._reported = self.generation
-            self.link.send(m.Sealed(generation=self.generation, step=self._generation_step))
+            self.link.send(
+                m.Sealed(
+                    generation=self.generation, step=self._generation_step, members=self.members, shares=self.shares
+                )
+            )
 
     # ---- failures ----
 

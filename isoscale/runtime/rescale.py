@@ -327,19 +327,44 @@ class Membership:
             one.state = "member"
         return []
 
-    def on_sealed(self, generation: int, step: int) -> list[Instruction]:
+    def on_sealed(
+        self, generation: int, step: int, members: tuple[int, ...] = (), shares: tuple[int, ...] = ()
+    ) -> list[Instruction]:
         """The first seal of a generation, as far as somebody has told."""
         attempt = self.attempt
         if attempt is not None and attempt.generation == generation:
             return self._complete(attempt, step)
+        if generation > self.current and members:
+            return self._follow(generation, members, shares)
         if generation != self.current or self.sealed:
             return []
+        for executor in self.members:
+            if executor in self.roster and self.roster[executor].state == "held":
+                self.roster[executor].state = "member"
         self.sealed, self._num_broken, self._broken_at = True, 0, None
         events: list[Instruction] = []
         if self._from:
             events = [self._rescale_event(self._from, step, *_pause(self._recovered))]
         self._from = 0
-        return [*events, *self._reconcile()]
+        return [*events, *self._release_leavers(), *self._reconcile()]
+
+    def _follow(self, generation: int, members: tuple[int, ...], shares: tuple[int, ...]) -> list[Instruction]:
+        """They have gone over to a generation that an earlier coordinator had prepared."""
+        attempt, self.attempt = self.attempt, None
+        before = self.members
+        self._enter(members, shares, "a new coordinator", generation=generation)
+        self.sealed = True
+        for executor in members:
+            if executor in self.roster:
+                self.roster[executor].state = "member"
+        instructions = self._announce(joined=frozenset(members) - frozenset(before))
+        for executor in before:
+            if executor not in members:
+                instructions += self._let_go(executor, "left before a new coordinator came")
+        gone = [executor for executor in members if executor not in self.roster]
+        if gone or (attempt is not None and attempt.switch_sent):
+            return [*instructions, *self._recover(f"executor {gone[0]} is gone" if gone else "a new coordinator")]
+        return [*instructions, *self._reconcile()]
 
     def _complete(self, attempt: Attempt, step: int) -> list[Instruction]:
         before, self.attempt = len(self.members), None
@@ -394,17 +419,25 @@ class Membership:
         lost = Emit("executor_lost", {"executor": executor, "pid": one.pid, "reason": reason})
         if self.phase == "gathering":
             return [lost, *self._lost_before_start(one, reason, output)]
-        if executor in self._finished:
-            self._finished.pop(executor)
-            return [lost, *self._finish_if_done()]
+        if self._finished and (executor in self._finished or executor in self.members):
+            return [lost, *self._lost_at_end(executor, f"executor {executor} lost: {reason}")]
         holds = one.state == "member" and (
             executor in self.members or (attempt is not None and attempt.switch_sent and executor in attempt.members)
         )
         if holds or (attempt is not None and attempt.switch_sent and executor in attempt.members):
             why = f"executor {executor} lost: {reason}"
             gave_up = [] if holds else self._count_stillborn(reason, output)
-            return [lost, *gave_up, *(self._finish_if_done() or self._recover(why))]
+            return [lost, *gave_up, *self._recover(why)]
         return [lost, *self._lost_newcomer(one, reason, output)]
+
+    def _lost_at_end(self, executor: int, reason: str) -> list[Instruction]:
+        """Somebody had come to the end. Whoever has not needs to follow only if that one is gone without a result."""
+        if not self._saved:
+            self._finished.pop(executor, None)
+        if not self._finished:
+            return self._recover(reason)
+        self._broken_at = self._broken_at or 0.0
+        return self._finish_if_done()
 
     def _lost_newcomer(self, one: Executor, reason: str, output: str) -> list[Instruction]:
         if self.attempt is not None and one.executor in self.attempt.members:
@@ -499,9 +532,11 @@ class Membership:
         if self.phase != "training":
             return []
         if self._broken_at is not None and now - self._broken_at >= _BROKEN_GRACE_S:
+            if self._finished:
+                return self._finish_if_done()
             self._broken_at = None
             reason = f"the exchange broke: {self._broken_reason}"
-            return self._finish_if_done() or self._count_broken(reason) or self._recover(reason)
+            return self._count_broken(reason) or self._recover(reason)
         if self.plan and self.sealed and self.attempt is None:
             return self._reconcile()
         return []
@@ -565,7 +600,7 @@ class Membership:
                 return []
             self._saver = next(iter(self._finished))
             return [Tell(self._saver, m.SaveResult())]
-        if len(self._finished) < len(alive) and self._broken_at is None:
+        if any(executor not in self._finished for executor in alive) and self._broken_at is None:
             return []
         self.phase = "done"
         first = next(iter(self._finished.values()))
@@ -592,6 +627,10 @@ class Membership:
 
     # ---- a new coordinator ----
 
+    def on_still_starting(self, executor: int, kind: str, pid: int) -> None:
+        """A process that another coordinator had started, and that has not said a word yet."""
+        self.roster.adopt(executor, kind).pid = pid
+
     def on_rejoin(self, rejoin: m.Rejoin) -> None:
         """An executor that another coordinator had started; `adopted` is called when all have been heard."""
         hello = rejoin.hello
@@ -607,28 +646,37 @@ class Membership:
         self.generation = max(self.generation, rejoin.highest, rejoin.generation)
         self.step = max(self.step, rejoin.step)
         if rejoin.state in ("member", "leaving", "finished") and rejoin.generation >= self.current:
+            self.sealed = rejoin.sealed or (self.sealed and rejoin.generation == self.current)
             self.current, self.members, self.shares = rejoin.generation, rejoin.members, rejoin.shares
+        if rejoin.finished is not None:
+            self._finished[hello.executor] = rejoin.finished
         if rejoin.waiting:
             self._broken_reason = "an executor waited for a coordinator"
             self._broken_at = self._broken_at or 0.0
 
-    def adopted(self) -> list[Instruction]:
-        """All that are alive have said who they are: go on with them."""
+    def adopted(self, *, saved_digest: str = "") -> list[Instruction]:
+        """All that are alive have said who they are: go on with them. There may be a result on disk already."""
         self.phase, self.reason = "training", "a new coordinator"
         while self.plan and self.plan[0].step < self.step:
             self.target = self.plan.pop(0).devices
         gone = [executor for executor in self.members if executor not in self.roster]
         if not self.members or (gone and not any(e in self.roster for e in self.members)):
             return self._restart("no executor was left")
-        self.sealed = True
+        if self._finished:
+            self._saved = any(finished.digest == saved_digest for finished in self._finished.values())
+            self._broken_at = 0.0 if gone else self._broken_at
+            return [*self._announce(), *self._finish_if_done()]
         if gone or self._broken_at is not None:
             self._broken_at = None
             return self._recover(f"executor {gone[0]} is gone" if gone else self._broken_reason)
-        for one in self.roster:
-            if one.state == "member" and one.executor not in self.members:
-                one.state = "leaving"
-        # Whoever left may be needed until the generation they left for has sealed; a step or two later it has.
-        return [*self._announce(), *self._reconcile()]
+        return [*self._announce(), *self._release_leavers(), *self._reconcile()]
+
+    def _release_leavers(self) -> list[Instruction]:
+        """Whoever left before this coordinator came is needed until the generation they left for has sealed."""
+        if not self.sealed:
+            return []
+        left = [one.executor for one in self.roster if one.state == "member" and one.executor not in self.members]
+        return [instruction for executor in left for instruction in self._let_go(executor, "left for others")]
 
     # ---- parts ----
 

@@ -61,6 +61,10 @@ class Roster:
         self._next += 1
         return one
 
+    def reserve(self, count: int) -> None:
+        """Ids below `count` were used before."""
+        self._next = max(self._next, count)
+
     def adopt(self, executor: int, kind: str) -> Executor:
         """One that another coordinator has started."""
         self._next = max(self._next, executor + 1)

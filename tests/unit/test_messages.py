@@ -31,7 +31,7 @@ FROM_EXECUTOR = [
     m.Prepared(generation=3),
     m.Switched(generation=3, step=7, left_at=1.5, started_at=1.6, waited_s=0.0),
     m.Landed(generation=3),
-    m.Sealed(generation=3, step=7),
+    m.Sealed(generation=3, step=7, members=(0, 2), shares=(3, 1)),
     m.Broken(generation=3, reason="a peer is gone"),
     m.Beat(step=7, place="turn", place_s=0.1, steps=3, turn_s=0.01, exchange_s=0.001, step_s=0.03),
     m.StepDone(step=1, epoch=0, loss=0.25, seconds=0.1, samples=8, generation=0, total=0),
