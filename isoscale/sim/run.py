@@ -38,10 +38,8 @@ class Experiment:
 
     def jobs(self, seed: int) -> list[SimJob]:
         """The jobs under one seed: it moves a generated trace, and the speeds that are drawn."""
-        trace = find_trace(self.trace, self.format, seed=seed)
-        return make_jobs(
-            trace, self.cluster_value(), dataclasses.replace(self.workload, seed=self.workload.seed + seed)
-        )
+        workload = dataclasses.replace(self.workload, seed=self.workload.seed + seed)
+        return make_jobs(find_trace(self.trace, self.format, seed=workload.seed), self.cluster_value(), workload)
 
     def simulate(
         self,
