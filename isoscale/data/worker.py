@@ -81,7 +81,7 @@ def worker_main(
     results: Any,
     place: Any,
 ) -> None:
-    """Runs until it is given None, or its executor is gone. `place` shows which sample it reads, should it die there."""
+    """Runs until it is given None, or its executor is gone. `place` shows what it reads, should it die there."""
     _die_with_parent()
     signal_handling._set_worker_signal_handlers()  # type: ignore[attr-defined]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
