@@ -88,6 +88,7 @@ def blocked(workload: int, folder: Path, checkpoints: int) -> dict[str, Any]:
         "checkpoints": len(at),
         "blocked_ms": round(statistics.median(blocks) * 1e3, 3),
         "blocked_p90_ms": round(percentile(blocks, 90) * 1e3, 3),
+        "blocked_by_event_ms": round(statistics.median(event.get("blocked_s", 0.0) for event in written) * 1e3, 3),
         "copy_ms": round(copy["median_s"] * 1e3, 3),
         "copy_p10_ms": round(copy["p10_s"] * 1e3, 3),
         "state_mb": copy["state_mb"],

@@ -291,4 +291,5 @@ def _target(model: str, what: str, sense: str, limit: float, value: float, worst
         "meets": met(value),
         "worst": round(worst, 3),
         "worst_meets": met(worst),
+        "for_information": False,
     }

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.elastic_claims import elastic
 from benchmarks.elastic_commits import (
     Commit,
     Line,
@@ -150,3 +151,19 @@ def test_excess_is_what_steps_after_a_checkpoint_take_beyond_the_usual_step() ->
         t += 0.1 + {11: 0.05, 12: 0.02, 31: 0.05, 32: 0.02}.get(step, 0.0)
         found.append(Line(step, t, "a"))
     assert excess(commits_of(found), [11, 31], every=10, after=5) == pytest.approx(0.07)
+
+
+def test_claims_show_targets_and_every_system_with_what_failed() -> None:
+    rows = [
+        row("isoscale", "kill", 0.5),
+        row("torchft", "kill", 5.0, same_digest=False),
+        row("torchft, heartbeat 1 s", "kill", 1.5),
+        row("torchft as shipped", "kill", math.nan, failed="the survivor died"),
+    ]
+    summed = summary(rows)
+    found = list(elastic({"targets": targets(summed), "summary": summed, "repetitions": 1}))
+    by_what = {what: (target, measured, verdict) for what, target, measured, verdict in found}
+    assert by_what["kill: times shorter than torchft's, m"] == ("at least 5", "10 (worst of 1: 10)", "met")
+    assert "kill: times shorter than torchft, heartbeat 1 s's, m" not in by_what
+    assert "digest of the undisturbed run in 0 of 1" in by_what["torchft, kill, m"][1]
+    assert by_what["torchft as shipped, kill, m"][2] == "1 of 1 did not recover"
