@@ -27,7 +27,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore, GradBucket
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, default_collate
 from torch.utils.data.distributed import DistributedSampler
 
 from isoscale import env
@@ -35,7 +35,9 @@ from isoscale.core import determinism
 from isoscale.core.digest import digest
 from isoscale.errors import IsoscaleError
 from isoscale.runtime.probe import Probe
+from isoscale.runtime.reference_stream import StreamPlan, read_all
 from isoscale.runtime.state import plain
+from isoscale.runtime.stream import checked_source
 from isoscale.types import JobSpec
 
 __all__ = ["ReferenceJob", "run_reference"]
@@ -231,6 +233,11 @@ class ReferenceJob:
             sampler = DistributedSampler(dataset, n, self._rank, shuffle, seed=self._spec.seed)
         return _Loader(self, DataLoader(dataset, batch_size, sampler=sampler, **options), train, -(-len(dataset) // n))
 
+    def stream(
+        self, source: Any, *, batch_size: int = 1, transform: Any = None, collate_fn: Any = default_collate, **rule: Any
+    ) -> _Loader:
+        return _StreamLoader(self, source, batch_size, transform, collate_fn, rule)
+
     # ---- progress ----
 
     def epochs(self, count: int) -> Iterator[int]:
@@ -278,7 +285,7 @@ class ReferenceJob:
 
 
 class _Loader:
-    def __init__(self, job: ReferenceJob, loader: DataLoader[Any], train: bool, smallest: int) -> None:
+    def __init__(self, job: ReferenceJob, loader: Any, train: bool, smallest: int) -> None:
         self._job = job
         self._loader = loader
         self._train = train
@@ -291,16 +298,20 @@ class _Loader:
         assert self._loader.batch_size is not None
         return -(-self._smallest // self._loader.batch_size)
 
+    def _begin(self) -> tuple[Iterator[Any], int]:
+        """A pass: its batches, and how many steps it has."""
+        orders: list[Any] = [self._loader.sampler, self._loader.batch_sampler] if self._train else []
+        for order in orders:
+            if hasattr(order, "set_epoch"):
+                order.set_epoch(self._job.epoch)
+        return iter(self._loader), len(self)
+
     def __iter__(self) -> Iterator[_Step]:
         job = self._job
         with job._own_streams():
-            orders: list[Any] = [self._loader.sampler, self._loader.batch_sampler] if self._train else []
-            for order in orders:
-                if hasattr(order, "set_epoch"):
-                    order.set_epoch(job.epoch)
-            batches = iter(self._loader)
+            batches, num_steps = self._begin()
         self.totals = {}
-        for _ in range(len(self)):
+        for _ in range(num_steps):
             if self._train and job._ended():
                 break
             probe = job._probe if self._train else None
@@ -312,6 +323,33 @@ class _Loader:
                 probe.after_step(job.step)
             for name, value in step.totals.items():
                 self.totals[name] = self.totals[name] + value if name in self.totals else value
+
+
+class _StreamLoader(_Loader):
+    def __init__(
+        self, job: ReferenceJob, source: Any, batch_size: int, transform: Any, collate: Any, rule: dict[str, Any]
+    ) -> None:
+        train = rule.get("train", True)
+        super().__init__(job, None, train, 0)
+        self._source, self._transform, self._collate = checked_source(source), transform, collate
+        self._stored = read_all(self._source)
+        self._plan = StreamPlan(
+            [len(samples) for samples in self._stored],
+            job.num_logical_workers,
+            batch_size,
+            seed=job._spec.seed,
+            shuffle=rule.get("shuffle_partitions", train),
+            buffer=rule.get("shuffle_buffer", 0),
+            tail=rule.get("tail", "partial"),
+        )
+
+    def _begin(self) -> tuple[Iterator[Any], int]:
+        steps = self._plan.steps(self._job.epoch)
+        return (self._batch(step[self._job._rank]) for step in steps if step[self._job._rank]), len(steps)
+
+    def _batch(self, places: list[tuple[int, int]]) -> Any:
+        samples = self._source.decode([self._stored[partition][i] for partition, i in places])
+        return self._collate(list(samples) if self._transform is None else [self._transform(s) for s in samples])
 
 
 class _Step:

@@ -1,0 +1,101 @@
+"""The rule of `job.stream` once more, for the reference: all partitions in memory, everything worked out beforehand.
+
+A second implementation of what `data.stream_rule` states, from the sizes of partitions alone, with nothing of the
+elastic path's places, blocks and rounds. Every rank of a stock DDP job computes the whole plan and takes its part.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from isoscale.data.readers import Source
+
+__all__ = ["StreamPlan", "read_all"]
+
+#: partition, place in it
+Sample = tuple[int, int]
+
+
+class StreamPlan:
+    """What each of `n` logical workers gets in each step of each pass; `tail="carry"` remembers between passes."""
+
+    def __init__(
+        self, sizes: Sequence[int], n: int, batch: int, *, seed: int, shuffle: bool, buffer: int, tail: str
+    ) -> None:
+        self._sizes, self._n, self._batch = sizes, n, batch
+        self._seed, self._shuffle, self._buffer, self._tail = seed, shuffle, buffer, tail
+        self._given: list[list[Sample]] = [[] for _ in range(n)]
+        self._used = [0] * n
+
+    def steps(self, epoch: int) -> list[list[list[Sample]]]:
+        """Samples by step and logical rank."""
+        if self._tail != "carry":
+            self._given, self._used = [[] for _ in range(self._n)], [0] * self._n
+        pool = list(range(len(self._sizes)))
+        if self._shuffle:
+            pool = torch.randperm(len(pool), generator=torch.Generator().manual_seed(self._seed + epoch)).tolist()
+        key = 0 if self._tail == "carry" else epoch
+        steps = []
+        while self._fill(pool) or min(self._left()) >= (self._batch if self._tail == "drop" else self._batch + 1):
+            if self._tail == "carry" and min(self._left()) < self._ahead:
+                break
+            steps.append([self._take(rank, self._batch, key) for rank in range(self._n)])
+        if self._tail != "partial":
+            return steps
+        rest = [sample for rank in range(self._n) for sample in self._take(rank, self._left()[rank], key)]
+        num = max(1, min(-(-len(rest) // (self._n * self._batch)), len(rest) // self._n)) if rest else 0
+        sizes = [len(rest) // (num * self._n) + (i < len(rest) % (num * self._n)) for i in range(num * self._n)]
+        parts = [rest[sum(sizes[:i]) : sum(sizes[: i + 1])] for i in range(len(sizes))]
+        return steps + [parts[i : i + self._n] for i in range(0, len(parts), self._n)]
+
+    @property
+    def _ahead(self) -> int:
+        return self._batch + max(1, self._buffer)
+
+    def _left(self) -> list[int]:
+        return [len(given) - used for given, used in zip(self._given, self._used, strict=True)]
+
+    def _fill(self, pool: list[int]) -> bool:
+        """Partitions to those who have too few, in rounds; True if all have enough then."""
+        while pool and min(self._left()) < self._ahead:
+            for rank in [rank for rank, left in enumerate(self._left()) if left < self._ahead]:
+                if pool:
+                    partition = pool.pop(0)
+                    self._given[rank] += [(partition, i) for i in range(self._sizes[partition])]
+        return min(self._left()) >= self._ahead
+
+    def _take(self, rank: int, count: int, key: int) -> list[Sample]:
+        start, self._used[rank] = self._used[rank], self._used[rank] + count
+        return [self._at(rank, place, key) for place in range(start, start + count)]
+
+    def _at(self, rank: int, place: int, key: int) -> Sample:
+        size = max(1, self._buffer)
+        number, within = divmod(place, size)
+        block = self._given[rank][number * size : (number + 1) * size]
+        if size == 1:
+            return block[0]
+        return block[_order(f"{self._seed}/{key}/{rank}/{number}", len(block))[within]]
+
+
+@lru_cache(maxsize=64)
+def _order(name: str, size: int) -> list[int]:
+    generator = torch.Generator().manual_seed(int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big"))
+    order: list[int] = torch.randperm(size, generator=generator).tolist()
+    return order
+
+
+def read_all(source: Source) -> list[list[Any]]:
+    """Every partition's samples as they are stored."""
+    out = []
+    for partition in range(source.num_partitions):
+        reader, stored = source.open(partition, None), []
+        while more := reader.read()[1]:
+            stored += more
+        reader.close()
+        out.append(stored)
+    return out
