@@ -209,7 +209,7 @@ class Membership:
         self.target, self.refused, self._stillborn, self.reason = target, "", 0, reason
         for executor in away:
             if executor in self.roster:
-                self.roster[executor].noticed = True
+                self.roster[executor].unwanted = True
         return self._gather() if self.phase == "gathering" else self._reconcile()
 
     def on_notice(self, executor: int, reason: str) -> list[Instruction]:
@@ -228,7 +228,9 @@ class Membership:
 
     def _reconcile(self) -> list[Instruction]:
         """Take the next step from the executors there are towards those that are wanted."""
-        if self.phase != "training" or not self.sealed or (self.attempt is not None and self.attempt.switch_sent):
+        if self.phase != "training" or not self.sealed or self._finished:
+            return []
+        if self.attempt is not None and self.attempt.switch_sent:
             return []
         goal, at_step = self._goal()
         wanted = self.roster.choose(goal, self.members)
@@ -590,18 +592,16 @@ class Membership:
         """One that came to the end proves that all steps are committed; the others may follow or be gone."""
         if not self._finished or self.phase != "training":
             return []
-        alive = [e for e in self.members if e in self.roster]
+        leaving = self.attempt.leaving if self.attempt is not None and self.attempt.switch_sent else ()
+        waiting = [e for e in self.members if e in self.roster and e not in self._finished and e not in leaving]
+        if waiting and self._broken_at is None:
+            return []
         if not self._saved:
-            writer = self.members[0] if self.members else -1
-            if writer in self.roster and writer not in self._finished and self._broken_at is None:
-                return []  # it will come, and save
             # Whoever should have is gone, or came to the end when it was not the first.
             if self._saver in self._finished:
                 return []
             self._saver = next(iter(self._finished))
             return [Tell(self._saver, m.SaveResult())]
-        if any(executor not in self._finished for executor in alive) and self._broken_at is None:
-            return []
         self.phase = "done"
         first = next(iter(self._finished.values()))
         return [Done(step=first.step, digest=first.digest, stop_reason=first.stop_reason)]
@@ -659,8 +659,9 @@ class Membership:
         self.phase, self.reason = "training", "a new coordinator"
         while self.plan and self.plan[0].step < self.step:
             self.target = self.plan.pop(0).devices
-        gone = [executor for executor in self.members if executor not in self.roster]
-        if not self.members or (gone and not any(e in self.roster for e in self.members)):
+        # One whose order to begin was lost with the old coordinator is not there either.
+        gone = [e for e in self.members if e not in self.roster or self.roster[e].state != "member"]
+        if len(gone) == len(self.members):
             return self._restart("no executor was left")
         if self._finished:
             self._saved = any(finished.digest == saved_digest for finished in self._finished.values())

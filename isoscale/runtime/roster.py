@@ -30,8 +30,10 @@ class Executor:
     kind: str
     state: State = "starting"
     pid: int = 0
-    #: was told to go, by a spot notice or by a request
+    #: was told to go, and will be gone soon, replaced or not
     noticed: bool = False
+    #: is to be replaced, when somebody else is there
+    unwanted: bool = False
     #: for a target, not as a spare
     needed: bool = False
     hello: m.Hello | None = None
@@ -96,7 +98,7 @@ class Roster:
         """Members first and in their order, then whoever is furthest on the way to become one."""
         left = Counter(devices)
         order = {executor: position for position, executor in enumerate(members)}
-        alive = [one for one in self._by_id.values() if one.state != "leaving" and not one.noticed]
+        alive = [one for one in self._by_id.values() if one.state != "leaving" and not one.noticed and not one.unwanted]
         alive.sort(key=lambda one: (_PREFERENCE[one.state], order.get(one.executor, 0), one.executor))
         staying: list[int] = []
         coming: list[int] = []
