@@ -219,7 +219,8 @@ class Membership:
             return []
         one.noticed, self.reason = True, reason
         notice = Emit("notice", {"executor": executor, "reason": reason})
-        if one.state != "member":
+        attempt = self.attempt
+        if one.state != "member" and not (attempt is not None and attempt.switch_sent and executor in attempt.coming):
             one.state = "leaving"
             return [notice, Tell(executor, m.Leave(reason=reason)), *self._reconcile()]
         return [notice, *self._reconcile()]

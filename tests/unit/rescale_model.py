@@ -49,6 +49,8 @@ class Executor:
     leave: bool = False
     dismissed: bool = False
     reported: int = 0
+    #: it has written the result
+    wrote: bool = False
     inbox: deque[Any] = field(default_factory=deque)
     outbox: deque[Any] = field(default_factory=deque)
 
@@ -90,6 +92,7 @@ class Executor:
                 self.leave, self.prepared, self.switch = True, None, None
             case m.SaveResult():
                 if self.state == "finished":
+                    self.wrote = True
                     self.say(m.Saved(step=self.step, path="final.pt", seconds=0.0))
             case m.Dismiss():
                 self.dismissed = True
@@ -114,6 +117,8 @@ class Executor:
             step=self.step,
             highest=self.highest,
             waiting=self.waiting,
+            sealed=self.reported == self.generation,
+            finished=finished_of(self) if self.state == "finished" else None,
         )
 
 
@@ -121,6 +126,10 @@ def hello_of(one: Executor) -> m.Hello:
     return m.Hello(
         executor=one.executor, pid=1000 + one.executor, kind=one.kind, fingerprint="f", kernels={}, factors={}
     )
+
+
+def finished_of(one: Executor) -> m.Finished:
+    return m.Finished(executor=one.executor, step=one.step, digest="d", stop_reason="")
 
 
 class World:
@@ -135,7 +144,6 @@ class World:
         self.end = NEVER
         #: the step of the newest checkpoint
         self.checkpoint = 0
-        self.saved = False
         self.outcome: Done | Fail | None = None
         self.restarts = 0
         self.switching: int | None = None
@@ -149,6 +157,11 @@ class World:
 
     def begin(self) -> None:
         self.perform(self.membership.begin())
+
+    @property
+    def saved(self) -> bool:
+        """The result is on disk."""
+        return any(one.wrote for one in self.executors.values())
 
     # ---- the coordinator's shell ----
 
@@ -225,7 +238,7 @@ class World:
         self.story.append("new coordinator")
         old = self.membership
         self.membership = self._new_membership(old.target, old.plan)
-        self.membership.roster._next = len(self.executors)  # the shell knows which ids were used
+        self.membership.roster.reserve(len(self.executors))
         self.switching = None
         for one in self.executors.values():
             one.inbox.clear()  # orders of a coordinator that is gone do not arrive any more
@@ -233,17 +246,15 @@ class World:
                 one.buried = True
                 one.outbox.clear()
             elif one.state == "starting":
-                self.die(one)
-                one.buried = True
-                one.outbox.clear()
+                self.membership.on_still_starting(one.executor, one.kind, 1)
         for one in self.executors.values():
-            if one.alive:
+            if one.alive and one.state != "starting":
                 self.membership.on_rejoin(one.rejoin())
         if any(one.alive for one in self.executors.values()):
             # Reports that were on their way come after.
             known = [one.highest for one in self.executors.values() if one.alive]
             self.announced = max([one.generation for one in self.executors.values() if one.alive] + known)
-            self.perform(self.membership.adopted())
+            self.perform(self.membership.adopted(saved_digest="d" if self.saved else ""))
         else:
             self.announced = 0
             self.perform(self.membership.begin(str(self.checkpoint or ""), self.checkpoint))
@@ -286,7 +297,7 @@ class World:
             case m.Sealed():
                 if message.generation == self.switching:
                     self.switching = None
-                self.perform(membership.on_sealed(message.generation, message.step))
+                self.perform(membership.on_sealed(message.generation, message.step, message.members, message.shares))
             case m.StepDone():
                 membership.on_step(message.step, 0.1)
             case m.Broken():
@@ -298,7 +309,6 @@ class World:
             case m.Finished():
                 self.perform(membership.on_finished(message))
             case m.Saved():
-                self.saved = True
                 self.perform(membership.on_result_saved())
 
     def members_of(self, generation: int) -> list[Executor]:
@@ -462,7 +472,8 @@ class World:
         for one in told:
             if one.reported != one.generation:
                 one.reported = one.generation
-                one.say(m.Sealed(generation=one.generation, step=one.step))
+                sealed = m.Sealed(generation=one.generation, step=one.step, members=one.members, shares=one.shares)
+                one.say(sealed)
 
     def finish(self, generation: int, lucky: set[int] | None = None) -> bool:
         group = self.members_of(generation)
@@ -473,8 +484,9 @@ class World:
                 continue
             one.state = "finished"
             if one is group[0]:
+                one.wrote = True
                 one.say(m.Saved(step=one.step, path="final.pt", seconds=0.0))
-            one.say(m.Finished(executor=one.executor, step=one.step, digest="d", stop_reason=""))
+            one.say(finished_of(one))
         return True
 
     def generations(self) -> list[int]:
