@@ -296,7 +296,7 @@ class _Loader:
         if self._train:
             return int(len(self._loader))
         assert self._loader.batch_size is not None
-        return -(-self._smallest // self._loader.batch_size)
+        return int(-(-self._smallest // self._loader.batch_size))
 
     def _begin(self) -> tuple[Iterator[Any], int]:
         """A pass: its batches, and how many steps it has."""
