@@ -84,7 +84,7 @@ def break_group(group: Any, index: int, size: int) -> None:
 
     gloo's own abort leaves operations waiting; a wait that runs into its time limit makes it close everything.
     """
-    if size > 1:
+    if size > 1 and group is not None:
         with contextlib.suppress(RuntimeError):
             peer = (index + 1) % size
             group.recv([torch.zeros(1)], peer, _BREAKING_TAG).wait(timedelta(milliseconds=1))

@@ -19,8 +19,8 @@ import torch
 from isoscale.backends.local import restore_priority
 from isoscale.core import codec
 from isoscale.core.audit import chosen_audits
+from isoscale.core.engine import Recovery
 from isoscale.core.exchange import Exchange, ExchangeBrokenError, LocalExchange
-from isoscale.core.step import Recovery
 from isoscale.errors import ExecutorLostError
 from isoscale.protocol import messages as m
 from isoscale.runtime.checkpoints import CheckpointWriter
@@ -205,6 +205,14 @@ class Member:
 
         return connect(order.store, placement, order.index, host=self.host)
 
+    @staticmethod
+    def _without_group(order: m.Begin) -> Exchange:
+        from isoscale.runtime.collective import GlooExchange
+
+        exchange = GlooExchange(None, Placement(shares=order.shares), order.index)
+        exchange.broken = True
+        return exchange
+
     def _connect_handover(self, order: m.Prepare) -> Any:
         """The first of those who leave, then all newcomers."""
         from isoscale.runtime.collective import form_group
@@ -229,7 +237,11 @@ class Member:
             from isoscale.runtime.state_file import read
 
             self._staged = read(Path(order.checkpoint))
-        self._exchange = self._connect(order)
+        try:
+            self._exchange = self._connect(order)
+        except ExchangeBrokenError:
+            # Somebody is gone already: the first step will find that out, and go on with the others.
+            self._exchange = self._without_group(order)
         self._enter(order, self._exchange)
         return self._exchange
 
