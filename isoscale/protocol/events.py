@@ -36,8 +36,10 @@ class EventLog:
         now = self._clock.now() if t is None else t
         line = {"t": round(now, 6), "event": event, **{k: _plain(v) for k, v in fields.items()}}
         data = (json.dumps(line, allow_nan=False) + "\n").encode()
+        if self._torn:
+            data = b"\n" + data
         # Past Python's buffers: what they could not write on a full disk they would try again at the worst moment.
-        written = os.write(self._file.fileno(), b"\n" + data if self._torn else data)
+        written = os.write(self._file.fileno(), data)
         self._torn = written < len(data)
         if self._torn:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

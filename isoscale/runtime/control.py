@@ -55,8 +55,11 @@ class Control:
     def __init__(self, out: Path, *, field: str = "--out") -> None:
         """Raises UserError if another coordinator has it."""
         self.path = control_directory(out)
-        self.path.mkdir(exist_ok=True)
-        self._lock: IO[str] = (self.path / "lock").open("a+")
+        try:
+            self.path.mkdir(exist_ok=True)
+            self._lock: IO[str] = (self.path / "lock").open("a+")
+        except OSError as error:
+            raise _cannot_write(field, out, error) from None
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -64,9 +67,13 @@ class Control:
             raise UserError(
                 field=field, value=out, problem="another coordinator runs this job", remedy="see isoscale status"
             ) from None
-        self.token = self._read_token()
-        self.term = self._read_term() + 1
-        write_text_atomic(self.path / "term", f"{self.term}\n")
+        try:
+            self.token = self._read_token()
+            self.term = self._read_term() + 1
+            write_text_atomic(self.path / "term", f"{self.term}\n")
+        except OSError as error:
+            self._lock.close()
+            raise _cannot_write(field, out, error) from None
 
     def announce(self, url: str) -> None:
         write_json_atomic(self.path / ADDRESS_FILE, {"url": url, "term": self.term, "pid": os.getpid()})
@@ -116,6 +123,15 @@ class Control:
         with contextlib.suppress(OSError, ValueError):
             return int((self.path / "term").read_text())
         return 0
+
+
+def _cannot_write(field: str, out: Path, error: OSError) -> UserError:
+    return UserError(
+        field=field,
+        value=out,
+        problem=f"cannot be written ({error.strerror})",
+        remedy="free space, or give another one",
+    )
 
 
 def read_address(out: Path) -> tuple[str, str]:

@@ -39,6 +39,7 @@ from isoscale.runtime.job import Job, Value, step_loss
 from isoscale.runtime.link import Link, address_here, find_coordinator, open_socket
 from isoscale.runtime.machine import machine_id
 from isoscale.runtime.member import Leaving, Member
+from isoscale.runtime.outlet import forgive_full_disk
 from isoscale.runtime.selfcheck import check_ring
 from isoscale.runtime.state import atomic_save
 
@@ -116,6 +117,7 @@ def run_executor(train: Callable[[Job], Any]) -> NoReturn:
         link.send,
     )
     link.send(hello)
+    forgive_full_disk(lambda message: link.send(m.Warned(message=message)))
     _catch_notice(link)
     code = _run(train, welcome, member)
     link.close()
@@ -229,9 +231,17 @@ def _catch_notice(link: Link) -> None:
 
 def _save_result(job: Job, link: Link, finished: m.Finished) -> None:
     start, path = time.perf_counter(), job.out / "final.pt"
-    atomic_save(job._state.final(job.step), path)
+    state = job._state.final(job.step)
     result = {"step": finished.step, "digest": finished.digest, "stop_reason": finished.stop_reason}
-    write_json_atomic(control_directory(job.out) / "result.json", result)
+    try:
+        atomic_save(state, path)
+        write_json_atomic(control_directory(job.out) / "result.json", result)
+    except (OSError, RuntimeError) as error:  # torch's own writer raises the latter
+        reason = next((e.strerror for e in (error, error.__context__) if isinstance(e, OSError) and e.strerror), error)
+        raise IsoscaleError(
+            f"{path}: training is done, but its result cannot be written ({reason}); free space on the disk, "
+            f"then isoscale resume {job.out} goes on from the last checkpoint"
+        ) from error
     link.send(m.Saved(step=job.step, path=path.name, seconds=round(time.perf_counter() - start, 6)))
 
 

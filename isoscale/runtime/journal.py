@@ -74,7 +74,8 @@ class Journal:
             self._read_back(path)
         self._log = EventLog(path, clock)
         self._waiting: deque[tuple[str, float, dict[str, Any]]] = deque(maxlen=_MAX_WAITING)
-        self._beats: dict[int, int] = {}
+        #: generation and number of beats by executor
+        self._beats: dict[int, tuple[int, int]] = {}
 
     def _read_back(self, path: Path) -> None:
         """What an earlier coordinator has written."""
@@ -104,14 +105,20 @@ class Journal:
 
     def _write(self, event: str, fields: dict[str, Any]) -> None:
         self._waiting.append((event, self._clock.now(), fields))
+        reason = self._write_waiting()
+        if reason and len(self._waiting) == 1:
+            self._observer.on_event("warning", {"message": f"events cannot be written: {reason}"})
+
+    def _write_waiting(self) -> str:
+        """Why some are left; empty if none is."""
         try:
             while self._waiting:
                 name, t, values = self._waiting[0]
                 self._log.write(name, t=t, **values)
                 self._waiting.popleft()
         except OSError as error:
-            if len(self._waiting) == 1:
-                self._observer.on_event("warning", {"message": f"events cannot be written: {error.strerror}"})
+            return error.strerror or str(error)
+        return ""
 
     # ---- what executors report ----
 
@@ -156,11 +163,13 @@ class Journal:
             self.result.records.append(message.values)
 
     def on_beat(self, executor: int, generation: int, beat: m.Beat) -> None:
-        """Speeds go into the log now and then."""
+        """Speeds go into the log now and then, and once in a short generation too."""
         if not beat.steps:
             return
-        self._beats[executor] = self._beats.get(executor, -1) + 1
-        if self._beats[executor] % _SPEED_EVERY == 0:
+        before, beats = self._beats.get(executor, (generation, 0))
+        beats = beats if before == generation else 0
+        self._beats[executor] = (generation, beats + 1)
+        if beats % _SPEED_EVERY == 0:
             self._write(
                 "executor_speed",
                 {
@@ -197,6 +206,8 @@ class Journal:
             write_json_atomic(Path(self._spec.out) / "summary.json", summary)
         except (OSError, ValueError) as error:
             self._observer.on_event("warning", {"message": f"summary.json cannot be written: {error}"})
+        if reason := self._write_waiting():
+            self._observer.on_event("warning", {"message": f"{len(self._waiting)} events are lost: {reason}"})
         self._log.close()
 
 

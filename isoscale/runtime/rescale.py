@@ -106,6 +106,7 @@ class Membership:
     _broken_at: float | None = None
     _broken_reason: str = ""
     _num_broken: int = 0
+    _num_unformed: int = 0
     _stillborn: int = 0
     _restarts: int = 0
     _reported: dict[int, m.Beat] = field(default_factory=dict)
@@ -371,7 +372,7 @@ class Membership:
 
     def _complete(self, attempt: Attempt, step: int) -> list[Instruction]:
         before, self.attempt = len(self.members), None
-        self._stillborn = 0
+        self._stillborn = self._num_unformed = 0
         for executor in attempt.members:
             if executor in self.roster:
                 self.roster[executor].state = "member"
@@ -396,10 +397,11 @@ class Membership:
     def on_broken(self, executor: int, generation: int, reason: str, now: float) -> list[Instruction]:
         """An executor cannot exchange. Usually somebody's end is about to be noticed; if not, form the group again."""
         attempt = self.attempt
-        if attempt is not None and generation == attempt.generation and not attempt.switch_sent:
-            self.attempt = None  # it could not be formed
-            return self._count_broken(reason) or self._reconcile()
-        if generation >= self.current and self.phase == "training" and self._broken_at is None:
+        concerned = attempt is not None and generation == attempt.generation
+        if attempt is not None and concerned and not attempt.switch_sent:
+            return self._unformed(reason)
+        # Of an attempt that was dropped several may say so; the present generation trains all the same.
+        if (concerned or generation == self.current) and self.phase == "training" and self._broken_at is None:
             self._broken_at, self._broken_reason = now, reason
         return self._finish_if_done()
 
@@ -454,6 +456,15 @@ class Membership:
             return []
         last = output.strip().splitlines()[-1:] or [reason]
         return self._give_up_target(f"{self._stillborn} newcomers ended before they could join: {last[0]}")
+
+    def _unformed(self, reason: str) -> list[Instruction]:
+        """A group could not be formed. Training goes on without it, and so the job does not fail of it."""
+        self.attempt = None
+        self._num_unformed += 1
+        if self._num_unformed < _MAX_BROKEN:
+            return self._reconcile()
+        self._num_unformed = 0
+        return [*self._give_up_target(f"the group of its executors cannot be formed: {reason}"), *self._reconcile()]
 
     def _recover(self, reason: str) -> list[Instruction]:
         """The next generation is made of all who hold the job's state."""

@@ -20,7 +20,7 @@ ISOSCALE = Path(sys.executable).with_name("isoscale")
 PACED = Path(__file__).with_name("scripts") / "paced.py"
 WORKERS, STEPS = 4, 200
 #: for a machine that is busy with other things; no test waits this long for anything that works
-PATIENCE_S = 100.0
+PATIENCE_S = 250.0
 
 
 def environment() -> dict[str, str]:
@@ -86,8 +86,8 @@ class Running:
     def step(self) -> int:
         return max((event["step"] for event in self.events("step")), default=0)
 
-    def until(self, done: Callable[[], object], what: str) -> None:
-        deadline = time.monotonic() + PATIENCE_S
+    def until(self, done: Callable[[], object], what: str, patience: float = PATIENCE_S) -> None:
+        deadline = time.monotonic() + patience
         while not done():
             assert self.process.poll() is None, f"the run ended before: {what}\n{self.printed}"
             assert time.monotonic() < deadline, (
@@ -134,6 +134,16 @@ class Running:
         self.joined.append(process)
         return process
 
+    def until_held(self, executor: int, prefix: Sequence[str] = ()) -> None:
+        """A newcomer has come as far as it can without the job's state: it comes in between two steps."""
+
+        def held() -> bool:
+            shown = isoscale("status", self.out, "--json", prefix=prefix)
+            states = {one["executor"]: one["state"] for one in json.loads(shown.stdout)["executors"]}
+            return states.get(executor) in ("held", "member")
+
+        self.until(held, f"executor {executor} waits to come in")
+
     def finish(self) -> dict[str, Any]:
         """Let it run to its end; the summary."""
         self.allow(10**6)
@@ -154,15 +164,18 @@ def running(
     out: Path | None = None,
     prefix: Sequence[str] = (),
     umask: int = 0o022,
+    script_options: Sequence[str] = (),
 ) -> Iterator[Running]:
     """A run of `scripts/paced.py`; whatever is left of it is killed at the end."""
     gate, log = directory / "gate", directory / "printed.txt"
     out = out or directory / "out"
     command = [*prefix, str(ISOSCALE), "run", str(PACED), "--workers", str(WORKERS), "--out", str(out)]
+    # What a script's waiting says of speeds is nothing to act on.
+    command.append("--no-rebalance")
     gate.write_text(str(allowed))
     with log.open("w") as file:
         process = subprocess.Popen(
-            [*command, *map(str, options), "--", str(steps), str(gate)],
+            [*command, *map(str, options), "--", str(steps), str(gate), *script_options],
             env=environment(),
             stdin=subprocess.DEVNULL,
             stdout=file,

@@ -171,6 +171,25 @@ def test_a_spare_that_fails_does_not_fail_the_job() -> None:
     assert membership.phase == "training"
 
 
+def test_a_group_that_cannot_be_formed_does_not_fail_the_job() -> None:
+    """On a disk that is full, say: both who should have formed it say so, time and again."""
+    membership = _membership()
+    membership.on_request(DeviceSet.parse("cpu*2"))
+    membership.on_held(1)
+    for _ in range(20):
+        attempt = membership.attempt
+        if attempt is None:
+            break
+        for executor in attempt.members:
+            told = membership.on_broken(executor, attempt.generation, "No space left on device", 0.0)
+            assert not [one for one in told if isinstance(one, Fail)]
+        assert membership.on_tick(1000.0) == []
+    else:
+        pytest.fail("it never stops trying")
+    assert (membership.phase, membership.members, membership.current) == ("training", (0,), 1)
+    assert "No space left on device" in membership.refused
+
+
 # ---- processes ----
 
 

@@ -1,4 +1,4 @@
-"""A job that goes as far as it is allowed to, so that things can happen to it. Arguments: steps, a file.
+"""A job that goes as far as it is allowed to, so that things can happen to it. Arguments: steps, a file, "print".
 
 After step k it waits until the file holds a number above k. Without a file it waits for nothing.
 """
@@ -35,6 +35,8 @@ def train(job: isoscale.Job) -> None:
                 step.log(loss=loss)
             optimizer.step()
             optimizer.zero_grad()
+            if "print" in sys.argv:
+                print(f"step {job.step} " + "." * 200)
             if job.step == STEPS:
                 job.stop("enough")
             while job.step >= allowed() and job.step < STEPS:

@@ -1,0 +1,87 @@
+"""A run whose disk fills up: it warns, trains on, and loses nothing that was whole. A small tmpfs is the disk."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from isoscale.runtime import checkpoint
+from tests.security.jobs import STEPS, isoscale, running
+
+pytestmark = pytest.mark.processes
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / "disk"
+    path.mkdir()
+    if os.geteuid() != 0:
+        pytest.skip("only root mounts a tmpfs")
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(path)], capture_output=True, text=True
+    )
+    if mounted.returncode:
+        pytest.skip(f"no tmpfs here: {mounted.stderr}")
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", "-l", str(path)], check=True)
+
+
+def fill(disk: Path) -> None:
+    """To the last byte."""
+    with contextlib.suppress(OSError), (disk / "filler").open("ab", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+
+
+def test_a_full_disk(tmp_path: Path, disk: Path, undisturbed: str) -> None:
+    out = disk / "out"
+    options = ["--executors", 2, "--checkpoint-every", 5, "--keep-checkpoints", 2]
+    with running(tmp_path, *options, out=out, script_options=["print"]) as run:
+        run.allow(12)
+        run.until(lambda: len(run.events("checkpoint")) == 2, "two checkpoints")
+        fill(disk)
+        before = run.step()
+        run.allow(22)
+        run.until(lambda: "events cannot be written" in run.printed, "a warning")
+        run.until(lambda: "cannot write it" in run.printed, "a warning of the checkpoint")
+        whole = checkpoint.newest(out / "checkpoints", lambda _: None)
+        assert whole is not None
+        assert whole.step == 10
+        (disk / "filler").unlink()
+        run.allow(30)
+        run.until(lambda: run.step() >= 30, "it goes on")
+        # What happened meanwhile has been kept, and comes in order.
+        assert [event["step"] for event in run.events("step")] == list(range(1, 31))
+        assert before < 20
+        warnings = [event["message"] for event in run.events("warning")]
+        assert any("cannot write it (No space left on device)" in message for message in warnings)
+        assert any("what the script prints is lost" in message for message in warnings)
+        assert not list((out / "checkpoints").glob(".*.tmp*"))
+        fill(disk)
+        run.allow(10**6)
+        assert run.process.wait(250) == 1
+        (line,) = [line for line in run.printed.splitlines() if line.startswith("isoscale: ")]
+        assert "final.pt" in line
+        assert "No space left on device" in line
+        assert "Traceback" not in run.printed
+        assert not (out / "final.pt").exists()
+        newest = checkpoint.newest(out / "checkpoints", lambda _: None)
+        assert newest is not None
+        assert newest.step == 30
+        # Not even a coordinator can start on a disk like this.
+        refused = isoscale("resume", out)
+        assert refused.returncode == 2
+        assert refused.stdout.startswith("isoscale: DIR=")
+        assert len(refused.stdout.splitlines()) == 1
+        (disk / "filler").unlink()
+        resumed = isoscale("resume", out)
+        assert resumed.returncode == 0, resumed.stdout
+        assert run.summary()["digest"].startswith(undisturbed)
+        assert run.summary()["step"] == STEPS

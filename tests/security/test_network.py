@@ -1,0 +1,148 @@
+"""Executors on machines of their own, and trouble on the network between them. The bits are always the same."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.security.jobs import Running, digest_alone, isoscale, running
+from tests.security.network import Network, network, why_not
+
+pytestmark = [pytest.mark.processes, pytest.mark.network, pytest.mark.timeout(600)]
+
+STEPS = 40
+
+
+@pytest.fixture(scope="module", autouse=True)
+def possible() -> None:
+    if reason := why_not():
+        pytest.skip(reason)
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return digest_alone(STEPS, tmp_path_factory.mktemp("alone"))
+
+
+@pytest.fixture
+def machines() -> Iterator[Network]:
+    with network(4) as made:
+        yield made
+
+
+@contextlib.contextmanager
+def spread_out(directory: Path, machines: Network, *options: object, executors: int = 2) -> Iterator[Running]:
+    """A run whose coordinator is on the first machine and its executors on the next ones, at its first step."""
+    first = machines.machines[0]
+    with running(
+        directory,
+        *("--listen", first.address, "--no-spawn", "--executors", executors),
+        *options,
+        steps=STEPS,
+        prefix=first.prefix,
+    ) as run:
+        run.until(lambda: (run.out / "control" / "coordinator.json").exists(), "a coordinator")
+        for machine in machines.machines[1 : executors + 1]:
+            run.join(prefix=machine.own_processes, cwd=directory)
+        run.until(lambda: run.step() >= 1, "the first step")
+        yield run
+
+
+def test_machines_of_their_own(tmp_path: Path, machines: Network, expected: str) -> None:
+    """They meet at their own addresses, and one more comes in."""
+    with spread_out(tmp_path, machines) as run:
+        before = machines.passed
+        run.train(3)
+        assert machines.passed > before, "gradients cross the network"
+        run.join(prefix=machines.machines[3].own_processes)
+        asked = isoscale("scale", run.out, "3", prefix=machines.machines[0].prefix)
+        assert asked.returncode == 0, asked.stdout
+        run.until_held(2, machines.machines[0].prefix)
+        run.until(lambda: run.train(1) or run.events("rescale"), "three executors")
+        assert run.finish()["digest"].startswith(expected)
+        assert [one.wait(60) for one in run.joined] == [0, 0, 0]
+
+
+@pytest.mark.parametrize(("delay", "loss"), [(0.01, 0.0), (0.0, 0.05), (0.005, 0.02)])
+def test_delay_and_loss(tmp_path: Path, machines: Network, expected: str, delay: float, loss: float) -> None:
+    with spread_out(tmp_path, machines, "--lost-after", 60) as run:
+        machines.delay, machines.loss = delay, loss
+        summary = run.finish()
+        assert summary["digest"].startswith(expected)
+        assert (machines.lost > 0) == (loss > 0)
+        assert run.events("executor_lost") == []
+
+
+@pytest.mark.parametrize("who", [0, 1, 2])
+def test_a_partition_that_heals_in_time(tmp_path: Path, machines: Network, expected: str, who: int) -> None:
+    """The coordinator's machine, or one executor's, is gone for a while; nobody is given up."""
+    with spread_out(tmp_path, machines, "--lost-after", 60) as run:
+        run.train(2)
+        machines.cut_off = {who}
+        run.allow(run.step() + 5)
+        _pass_time(run, 3.0)
+        machines.cut_off = set()
+        run.until(lambda: run.step() >= 8, "it goes on")
+        assert run.finish()["digest"].startswith(expected)
+        assert run.events("executor_lost") == []
+        assert len(run.events("generation")) == 1
+
+
+@pytest.mark.parametrize("who", [1, 2])
+def test_one_that_comes_back_after_it_was_given_up(tmp_path: Path, machines: Network, expected: str, who: int) -> None:
+    """It finds that the others have gone on, ends, and has changed nothing; another one takes its place."""
+    with spread_out(tmp_path, machines, "--lost-after", 3, "--checkpoint-every", 2) as run:
+        run.train(2)
+        machines.cut_off = {who}
+        run.allow(run.step() + 6)
+        run.until(lambda: run.events("executor_lost"), "it is given up")
+        assert run.events("executor_lost")[0]["reason"].startswith("no heartbeat")
+        run.until(lambda: run.step() >= 8, "the other one goes on alone")
+        machines.cut_off = set()
+        gone = run.joined[who - 1]
+        run.until(lambda: gone.poll() is not None, "it ends")
+        assert gone.poll() == 0
+        run.join(prefix=machines.machines[3].own_processes)
+        run.until_held(2, machines.machines[0].prefix)
+        run.until(lambda: run.train(1) or run.events("rescale")[-1]["to"] == 2, "another one")
+        assert run.finish()["digest"].startswith(expected)
+        assert [event["step"] for event in run.events("step")] == list(range(1, STEPS + 1))
+
+
+def test_nobody_reaches_anybody(tmp_path: Path, machines: Network, expected: str) -> None:
+    with spread_out(tmp_path, machines, "--lost-after", 60) as run:
+        run.train(2)
+        machines.cut_off = {0, 1, 2}
+        run.allow(run.step() + 5)
+        _pass_time(run, 3.0)
+        machines.cut_off = set()
+        assert run.finish()["digest"].startswith(expected)
+        assert run.events("executor_lost") == []
+
+
+def test_another_coordinator_takes_over_executors_of_other_machines(
+    tmp_path: Path, machines: Network, expected: str
+) -> None:
+    with spread_out(tmp_path, machines) as run:
+        run.train(2)
+        os.kill(run.process.pid, signal.SIGKILL)
+        run.process.wait()
+        run.allow(10**6)
+        resumed = isoscale("resume", run.out, prefix=machines.machines[0].prefix)
+        assert resumed.returncode == 0, resumed.stdout
+        assert run.summary()["digest"].startswith(expected)
+        assert run.events("executor_lost") == []
+        assert [one.wait(60) for one in run.joined] == [0, 0]
+
+
+def _pass_time(run: Running, seconds: float) -> None:
+    """While nothing can happen."""
+    step = run.step()
+    with contextlib.suppress(AssertionError):
+        run.until(lambda: run.step() > step + 1, "nothing", patience=seconds)
+    assert run.process.poll() is None
