@@ -27,7 +27,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="smaller traces; prints, saves nothing")
     quick = parser.parse_args().quick
     sizes = _SIZES[:2] if quick else _SIZES
-    repeats = 1 if quick else 3
+    repeats = 1 if quick else 2
     rows = []
     for policy, interval_s in _POLICIES.items():
         best: dict[int, float] = {}
@@ -49,8 +49,8 @@ def main() -> None:
         )
         costs = ", ".join(f"{jobs:,} jobs {cost:.0f} us" for jobs, cost in best.items())
         print(f"{policy:14} {costs}: {ratio:.2f}x", flush=True)
-    if not quick:
-        save("simulate_events", rows)
+        if not quick:
+            save("simulate_events", rows)
 
 
 def _cost(policy: str, interval_s: float, jobs: int) -> tuple[float, int]:

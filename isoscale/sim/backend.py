@@ -52,6 +52,7 @@ class Live:
         "shape",
         "since",
         "switch_at",
+        "truth",
         "version",
         "working",
     )
@@ -59,6 +60,7 @@ class Live:
     def __init__(self, index: int, job: SimJob) -> None:
         self.index = index
         self.job = job
+        self.truth = job.truth.fresh()
         self.allocation: Allocation = ()
         self.held_since = 0.0
         #: devices that train, as opposed to getting ready; their pace; the batch
@@ -159,7 +161,7 @@ class SimulatedBackend:
 
         Called before the devices change. A step that would take too long is given up, and its work is lost.
         """
-        step_s, patience_s = live.job.truth.step_s(live.shape, live.batch), self._costs.patience_s
+        step_s, patience_s = live.truth.step_s(live.shape, live.batch), self._costs.patience_s
         if patience_s and step_s > patience_s:
             self.lose_work(live, step_s, now)
             step_s = patience_s
@@ -175,14 +177,14 @@ class SimulatedBackend:
     def _begin(self, live: Live, shape: Shape, batch: int) -> None:
         live.shape, live.batch = shape, batch
         live.working = sum([count for _, count in shape])
-        live.pace = live.job.truth.pace(shape, batch, live.done)
+        live.pace = live.truth.pace(shape, batch, live.done)
 
     def _reckon(self, live: Live) -> None:
         """Sets timers for what comes next if nothing changes: newcomers ready, a crash, the end."""
         assert live.pace is not None
         if live.switch_at < math.inf:
             self._wake(live.switch_at, "switch", live)
-        goal, what = live.job.truth.total_work, "finish"
+        goal, what = live.truth.total_work, "finish"
         if live.crash < len(live.job.crashes) and live.job.crashes[live.crash].work < goal:
             goal, what = live.job.crashes[live.crash].work, "crash"
         at = live.since + live.pace.seconds(live.done, goal) / live.factor

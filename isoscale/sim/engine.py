@@ -225,12 +225,12 @@ class Simulation:
         for name in list(self._controller.running):
             live = self._live[name]
             done = live.done_at(self.now)
-            model = live.job.truth.learned(done)
+            model = live.truth.learned(done)
             if model is not None and model is not live.known:
                 live.known = model
                 feed(SpeedLearned(name, model), self.now)
             if oracle or live.job.declared_work is not None:
-                feed(JobProgress(name, live.job.truth.remaining(done)), self.now)
+                feed(JobProgress(name, live.truth.remaining(done)), self.now)
 
     def _perform(self, decisions: Sequence[Decision], reason: str) -> None:
         for decision in decisions:

@@ -40,6 +40,10 @@ class Truth(Protocol):
 
     total_work: float
 
+    def fresh(self) -> Truth:
+        """The truth of a job that has not run yet: what it learns in one simulation it must not know in the next."""
+        ...
+
     def pace(self, shape: Shape, batch: int, done: float = 0.0) -> Pace:
         """The pace from here on, after `done` work."""
         ...
@@ -140,6 +144,9 @@ class ModelTruth:
         self.total_work = total_work
         self._model = model
         self._paces: dict[tuple[Shape, int], ConstantPace] = {}
+
+    def fresh(self) -> ModelTruth:
+        return self
 
     def pace(self, shape: Shape, batch: int, done: float = 0.0) -> Pace:
         key = (shape, batch)

@@ -84,6 +84,7 @@ class PolluxTruth:
     def __init__(self, settings: Settings, *, profiled: bool, steps_of_batch: int = 0) -> None:
         self.total_work = float(settings.tables.progress[-1])
         self._settings = settings
+        self._steps_of_batch = steps_of_batch
         self._agent = None if profiled else PolluxAgent(settings)
         #: the batch in each epoch on the present devices; empty: the same in all
         self._chosen: list[int] = []
@@ -91,6 +92,9 @@ class PolluxTruth:
         #: steps at the owner's batch by the end of each epoch; empty: work is declared as progress
         self._iterations: list[float] = iterations.tolist()
         self._ends: list[float] = settings.tables.progress.tolist()
+
+    def fresh(self) -> PolluxTruth:
+        return PolluxTruth(self._settings, profiled=self._agent is None, steps_of_batch=self._steps_of_batch)
 
     def pace(self, shape: Shape, batch: int, done: float = 0.0) -> Pace:
         counts, epoch = counts_of(shape), self._epoch(done)

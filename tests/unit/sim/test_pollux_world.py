@@ -7,11 +7,15 @@ from pathlib import Path
 import pytest
 
 from isoscale.errors import UserError
+from isoscale.scheduling.state import Cluster, Node
 from isoscale.scheduling.throughput import GoodputSpeed
+from isoscale.sim.engine import Options, Simulation
 from isoscale.sim.traces.record import TraceJob
 from isoscale.sim.worlds.pollux import PolluxTruth, pollux_job, pollux_tables
+from isoscale.sim.worlds.pollux_agent import PolluxAgent
 from isoscale.sim.worlds.pollux_settings import Settings, Spread
 from isoscale.sim.worlds.pollux_tables import PolluxTables
+from tests.unit.sim.worlds_of_one import Scripted, first_fit
 
 
 @pytest.fixture
@@ -98,6 +102,27 @@ def test_what_a_job_knows_comes_from_where_it_ran(traces: Path) -> None:
     # The same knowledge is the same object: the controller is told only what is new.
     assert truth.learned(1.0) is with_neighbours
     assert truth.learned(150.0) is not with_neighbours
+
+
+def test_what_was_learned_in_one_simulation_is_not_known_in_the_next(traces: Path) -> None:
+    record = TraceJob(name="j", submit_s=0.0, devices=2, steps=0.0, application="toy", batch=64)
+    jobs = [pollux_job(record, traces)]
+    where = Cluster(nodes=(Node(name="n", kind="T4", num_devices=4),))
+    first, second = (Simulation(jobs, where, Scripted(first_fit), Options()).run() for _ in range(2))
+    assert first.finished_s == second.finished_s
+    assert jobs[0].truth.learned(0.0) is None
+
+
+def test_points_of_epochs_that_never_came_are_forgotten(traces: Path) -> None:
+    agent = PolluxAgent(Settings(PolluxTables(traces / "toy")))
+    spreads = agent.choose((("T4", 1),), 0)
+    assert len(spreads) == 2
+    known_first, known_second = (agent.model(epoch, 16) for epoch in (0, 1))
+    # Moved in the first epoch: what the second would have shown is not known.
+    agent.choose((("T4", 2),), 0)
+    again = agent.model(0, 16)
+    assert again.communication.seconds(2, 1) == pytest.approx(0.05)
+    assert known_first.communication.seconds(2, 1) == known_second.communication.seconds(2, 1) == 0.0
 
 
 def test_own_choices_are_not_better_than_the_best(traces: Path) -> None:
