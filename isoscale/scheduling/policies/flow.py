@@ -4,9 +4,10 @@ Each round works out what a unit of every job's work is worth (`flowtime`), maxi
 exactly (`autoscaler` for one kind of device, `choice` for several), and packs the numbers onto nodes (`packing`). A
 change of devices is charged with the seconds that it costs, over the time in which it can pay.
 
-Work that is left is what owners declare; of a job that declares nothing as much is expected as it has had already, and
-a day on one device more (durations are heavy-tailed). As long as such jobs are about, devices go where they finish most
-jobs per second. A job that has waited for `patience_s` is given devices before anybody else: nobody starves.
+Work that is left is what owners declare; of a job that declares nothing as much is expected as it has had already
+(durations are heavy-tailed), and something on top that follows what is usual in the cluster. As long as such jobs are
+about, devices go where they finish most jobs per second. A job that has waited for `patience_s` is given devices before
+anybody else: nobody starves.
 """
 
 from __future__ import annotations
@@ -34,9 +35,10 @@ Floats = NDArray[np.float64]
 # A higher priority outweighs everything that lower ones could gain; so does having waited for long.
 _PRIORITY_FACTOR = 1e4
 _PATIENCE_BONUS = 1e6
-#: work expected of a job that declares none and has had no devices yet, in seconds on one device; tuned on four days of
-#: the Philly trace, where 10 minutes, an hour and four hours did worse
-_EXPECTED_S = 86_400.0
+#: what is expected of a job that declares no work, beyond what it has had: so many times what active jobs have had on
+#: average, and at least so many seconds on one device
+_EXPECTED_FACTOR = 2.0
+_EXPECTED_S = 300.0
 
 
 @register("flow", summary="ours: least total completion time, exact, restarts priced; kinds mixed where allowed")
@@ -75,7 +77,11 @@ class Flow:
         if state.objective == "efficiency":
             options = [efficient_only(job, size) for job, size in zip(options, sizes, strict=True)]
             sizes = sizes_of(options)
-        remaining = [self._remaining(state, job, one) for job, one in zip(jobs, options, strict=True)]
+        service = [job.service_s(state.now) for job in jobs]
+        usual = max(_EXPECTED_S, _EXPECTED_FACTOR * sum(service) / max(1, len(service)))
+        remaining = [
+            self._remaining(state, job, one, had + usual) for job, one, had in zip(jobs, options, service, strict=True)
+        ]
         total = int(sum(capacity)) if len(capacity) == 1 else _whole_size(options, sizes, capacity)
         all_declared = all(self._is_declared(state, job) for job in jobs)
         values, worth = option_values(state.objective, options, sizes, remaining, total, all_declared=all_declared)
@@ -104,11 +110,12 @@ class Flow:
             most = max(most, job.request.min_devices)
         return device_options(state.cluster, state.capacity_of, job.request, job.speed, most=most, mix=self._mix)
 
-    def _remaining(self, state: ClusterState, job: JobView, options: DeviceOptions) -> float:
+    def _remaining(self, state: ClusterState, job: JobView, options: DeviceOptions, expected_s: float) -> float:
+        """Work left: declared, or what a device would do in the time that is expected."""
         if self._is_declared(state, job):
             return max(state.remaining[job.name], 1e-9)
         alone = float(options.rates[1]) if len(options.rates) > 1 else 1.0
-        return (job.service_s(state.now) + _EXPECTED_S) * alone
+        return expected_s * alone
 
     def _is_declared(self, state: ClusterState, job: JobView) -> bool:
         return self._declared and job.name in state.remaining
