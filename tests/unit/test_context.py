@@ -4,11 +4,14 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+import torch.utils.data
 
 from isoscale.core import rng
 from isoscale.core.context import ContextSwitch
+from isoscale.core.digest import flat_state
 
 
 @pytest.fixture(autouse=True)
@@ -168,3 +171,113 @@ def test_state_moves_a_worker_to_another_process() -> None:
     new = make()
     new[0].load_state_of(1, {**state, "objects": {name: dict(value) for name, value in state["objects"].items()}})
     assert turn(new) == turn(old)
+
+
+class Moving:
+    """Contexts of three workers, with everything in them that can change."""
+
+    def __init__(self) -> None:
+        self.contexts = ContextSwitch(3, seed=3)
+        self.memory: Any = self.contexts.add_per_worker("memory", dict)
+        self.layer: Any = self.contexts.add_per_worker("layer", lambda: torch.nn.Linear(1, 1))
+        self.noise: Any = self.contexts.add_per_worker("noise", lambda rank: torch.Generator().manual_seed(rank))
+        self.contexts.start()
+
+    def turn(self, rank: int) -> list[float]:
+        self.contexts.enter(rank)
+        self.memory["seen"] = self.memory.get("seen", 0) + 1
+        with torch.no_grad():
+            self.layer.weight.add_(rank + 1)
+        drawn = [*draw(), float(np.random.randn()), float(torch.rand((), generator=self.noise)), self.memory["seen"]]
+        return [*drawn, self.layer.weight.item()]
+
+    def state(self) -> dict[str, Any]:
+        return dict(flat_state({rank: self.contexts.state_of(rank) for rank in range(3)}))
+
+    def copy(self) -> Moving:
+        """Another executor, which knows what this one knows."""
+        other = Moving()
+        for rank in range(3):
+            state = self.contexts.state_of(rank)
+            objects = {name: dict(value) for name, value in state["objects"].items()}
+            other.contexts.load_state_of(rank, {**state, "objects": objects})
+        return other
+
+
+def same_state(a: dict[str, Any], b: dict[str, Any]) -> bool:
+    return list(a) == list(b) and all(
+        torch.equal(a[k], b[k]) if isinstance(a[k], torch.Tensor) else a[k] == b[k] for k in a
+    )
+
+
+def test_a_step_is_done_again_from_where_it_began() -> None:
+    one = Moving()
+    one.contexts.mark(shared=True)
+    one.turn(0)
+    one.contexts.leave()
+    one.contexts.adopt(0, one.contexts.changes_of(0), here=True)
+    one.contexts.mark(shared=True)
+    before, outside = one.state(), rng.capture()
+    first = [one.turn(rank) for rank in range(3)]
+    one.contexts.rewind()
+    assert one.contexts.active is None
+    assert same_state(one.state(), before)
+    assert rng.capture().changes_since(outside) == [None] * 4
+    assert [one.turn(rank) for rank in range(3)] == first
+    one.contexts.leave()
+
+
+def test_a_rewind_outside_turns_and_one_in_the_middle_of_a_turn_are_the_same() -> None:
+    one = Moving()
+    one.contexts.mark(shared=True)
+    before = one.state()
+    one.turn(1)
+    one.contexts.leave()
+    one.contexts.rewind()
+    assert same_state(one.state(), before)
+    one.turn(2)
+    one.contexts.rewind()
+    assert same_state(one.state(), before)
+
+
+@pytest.mark.parametrize("mine", [(0,), (1, 2), (0, 1, 2), ()])
+def test_changes_make_another_executors_contexts_the_same(mine: tuple[int, ...]) -> None:
+    """Two executors, two steps: `mine` live on the first, the rest on the second, and each adopts from the other."""
+    one = Moving()
+    two, reference = one.copy(), one.copy()
+    theirs = [rank for rank in range(3) if rank not in mine]
+    for _ in range(2):
+        for executor in (one, two):
+            executor.contexts.mark(shared=True)
+        for executor, ranks in ((one, mine), (two, theirs)):
+            for rank in ranks:
+                executor.turn(rank)
+            executor.contexts.leave()
+        for rank in range(3):
+            changes = (one if rank in mine else two).contexts.changes_of(rank)
+            one.contexts.adopt(rank, changes, here=rank in mine)
+            two.contexts.adopt(rank, changes, here=rank not in mine)
+            reference.turn(rank)
+        reference.contexts.leave()
+    assert same_state(one.state(), reference.state())
+    assert same_state(two.state(), reference.state())
+
+
+def test_a_turn_that_changed_nothing_says_nothing() -> None:
+    one = Moving()
+    one.contexts.mark(shared=True)
+    one.contexts.enter(0)
+    one.contexts.leave()
+    assert set(one.contexts.changes_of(0)) == {None}
+
+
+def test_base_seeds_are_drawn_for_all_workers_and_from_no_other_stream() -> None:
+    one, outside = Moving(), rng.capture()
+    reference = one.copy()
+    seeds = one.contexts.draw_base_seeds()
+    assert rng.capture().changes_since(outside) == [None] * 4
+    for rank in range(3):
+        reference.contexts.enter(rank)
+        assert iter(torch.utils.data.DataLoader([1, 2]))._base_seed == seeds[rank]
+    reference.contexts.leave()
+    assert same_state(one.state(), reference.state())

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -36,10 +36,18 @@ def make(dataset: Any, n: int = 3, **changes: Any) -> LogicalLoaders:
     return LogicalLoaders(dataset, num_logical_workers=n, **settings)
 
 
+def begin(loaders: LogicalLoaders, epoch: int = 0, seeds: list[int] | None = None) -> None:
+    loaders.begin(epoch, seeds or [0] * 4, lambda rank, work: work())
+
+
 def read(loaders: LogicalLoaders, rank: int, epoch: int = 0) -> list[list[float]]:
-    loaders.start(rank, epoch)
+    """A whole pass of one worker, whose streams are those that are active now."""
+    seed, after = rng.draw_base_seed(rng.capture())
+    begin(loaders, epoch, [seed] * 4)
+    rng.restore(after)
+    loaders.open([rank], 0)
     batches = []
-    while (batch := loaders.next(rank, None)) is not None:
+    while (batch := loaders.fetch(rank, len(batches), None)) is not None:
         batches.append(batch.tolist())
     return batches
 
@@ -87,11 +95,10 @@ def test_worker_zero_has_the_most_batches() -> None:
 
 def test_workers_may_be_read_alternately() -> None:
     loaders = make(Numbers(8), 2)
-    for rank in range(2):
-        loaders.start(rank, 0)
-    got = [loaders.next(rank, None).tolist() for _ in range(2) for rank in range(2)]
+    begin(loaders)
+    got = [loaders.fetch(rank, index, None).tolist() for index in range(2) for rank in range(2)]
     assert got == [[0.0, 2.0], [1.0, 3.0], [4.0, 6.0], [5.0, 7.0]]
-    assert loaders.next(0, "none left") == "none left"
+    assert loaders.fetch(0, 2, "none left") == "none left"
 
 
 def test_building_loaders_draws_nothing() -> None:
@@ -107,12 +114,67 @@ def test_options_reach_the_data_loader() -> None:
     assert read(loaders, 0) == [[0.0, 30.0]]
 
 
-def test_a_stopped_loader_has_no_iterator() -> None:
-    loaders = make(Numbers(6))
-    loaders.start(0, 0)
+def test_a_stopped_loader_reads_on_where_it_is_asked_to() -> None:
+    loaders = make(Numbers(12))
+    begin(loaders)
+    first = loaders.fetch(0, 0, None)
     loaders.stop()
-    with pytest.raises(KeyError):
-        loaders.next(0, None)
+    assert loaders.fetch(0, 1, None).tolist() == [6.0, 9.0]
+    assert first.tolist() == loaders.fetch(0, 0, None).tolist() == [0.0, 3.0]
+
+
+def test_only_the_workers_that_live_here_keep_their_place() -> None:
+    loaders = make(Counted(12))
+    begin(loaders)
+    loaders.open([0, 1], 0)
+    for rank in (0, 1):
+        loaders.fetch(rank, 0, None)
+    loaders.open([1, 2], 1)
+    assert [loaders.fetch(rank, 1, None).tolist() for rank in (1, 2)] == [[7.0, 10.0], [8.0, 11.0]]
+    # Worker 2 came in the middle of the pass: without loader processes nothing that lies before is read.
+    assert Counted.read == [0, 3, 1, 4, 7, 10, 8, 11]
+
+
+class Counted(Dataset[Any]):
+    read: ClassVar[list[int]] = []
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self.read.clear()
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, index: int) -> float:
+        self.read.append(index)
+        return float(index)
+
+
+@pytest.mark.parametrize("options", [{}, {"drop_last": True}], ids=str)
+def test_any_batch_in_any_order_is_the_stock_loaders(options: dict[str, Any]) -> None:
+    """As shares move and steps are done again; the worker's own streams move as they do in its DDP process."""
+    batches: dict[tuple[int, int, int], list[float]] = {}
+    before: dict[tuple[int, int, int], rng.Streams] = {}
+    for rank in range(2):
+        rng.seed_all(rank)
+        sampler = DistributedSampler(Numbers(13), 2, rank, True, seed=11)
+        stock = DataLoader(Numbers(13, noisy=True), 2, sampler=sampler, **options)
+        for epoch in range(2):
+            sampler.set_epoch(epoch)
+            iterator = iter(stock)
+            for index in range(len(stock)):
+                before[epoch, rank, index] = rng.capture()
+                batches[epoch, rank, index] = next(iterator).tolist()
+            before[epoch, rank, len(stock)] = rng.capture()
+    loaders = make(Numbers(13, noisy=True), 2, shuffle=True, options=options)
+    assert loaders.num_steps == len(stock)
+    last = len(stock) - 1
+    for epoch in range(2):
+        begin(loaders, epoch)
+        for rank, index in [(0, 0), (0, 1), (1, 1), (0, last), (1, last), (1, 0), (0, 1), (1, last)]:
+            rng.restore(before[epoch, rank, index])
+            assert loaders.fetch(rank, index, None).tolist() == batches[epoch, rank, index]
+            assert rng.capture().changes_since(before[epoch, rank, index + 1]) == [None] * 4
 
 
 class Stream(IterableDataset[Any]):
@@ -123,8 +185,8 @@ class Stream(IterableDataset[Any]):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"options": {"sampler": range(3)}}, ["sampler", "DistributedSampler"]),
-        ({"options": {"batch_sampler": []}}, ["batch_sampler", "DistributedSampler"]),
+        ({"options": {"sampler": range(3)}}, ["sampler", "per logical worker"]),
+        ({"options": {"batch_sampler": []}}, ["batch_sampler", "per logical worker"]),
         ({"options": {"generator": None}}, ["generator", "own torch stream"]),
         ({"options": {"num_worker": 2}}, ["num_worker", "no such option", "num_workers"]),
         ({"dataset": Stream()}, ["Stream", "map-style"]),
@@ -163,5 +225,5 @@ def test_samples_of_a_batch(batch: Any, count: int) -> None:
 
 def test_tensor_data_sets_are_map_style() -> None:
     loaders = make(TensorDataset(torch.arange(6.0)), 2, batch_size=3)
-    loaders.start(1, 0)
-    assert loaders.next(1, None)[0].tolist() == [1.0, 3.0, 5.0]
+    begin(loaders)
+    assert loaders.fetch(1, 0, None)[0].tolist() == [1.0, 3.0, 5.0]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from isoscale.kinds import DeviceSet
-from isoscale.protocol import messages as m
 from isoscale.runtime.instructions import Done
 from isoscale.runtime.rescale import PlanEntry
 from isoscale.types import Settings
@@ -41,11 +40,6 @@ def bury(world: World, executor: int) -> None:
     world.die(one)
     while one.outbox:
         world.report(one)
-
-
-def orders(world: World, kind: type) -> list[tuple[int, Any]]:
-    """Orders on their way."""
-    return [(e, x) for e, one in world.executors.items() for x in one.inbox if isinstance(x, kind)]
 
 
 def test_requests_while_executors_gather_start_what_is_missing() -> None:

@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import io
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 import torch
+import torch.utils.data
 
 from isoscale.core import rng
 
@@ -104,3 +105,55 @@ def test_a_replaced_numpy_generator_is_refused() -> None:
     finally:
         np.random.set_bit_generator(kept)
         np.random.set_state(state)
+
+
+def moved(change: Callable[[], object]) -> tuple[rng.Streams, rng.Streams]:
+    with rng.isolated():
+        rng.seed_all(3)
+        before = rng.capture()
+        change()
+        return before, rng.capture()
+
+
+CHANGES: list[Callable[[], object]] = [
+    lambda: None,
+    random.random,
+    lambda: random.gauss(0, 1),  # keeps the second value of the pair
+    np.random.rand,
+    np.random.randn,
+    lambda: np.random.rand(700),
+    lambda: torch.rand(3),
+    lambda: torch.randn(20),
+    lambda: (random.random(), np.random.randn(), torch.rand(())),
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_changes_give_the_same_streams_elsewhere(change: Callable[[], object]) -> None:
+    before, after = moved(change)
+    changes = after.changes_since(before)
+    again = before.with_changes(changes)
+    assert again.changes_since(after) == [None] * 4
+    with rng.isolated():
+        rng.restore(after)
+        expected = [draw() for _ in range(4)]
+        rng.restore(again)
+        assert [draw() for _ in range(4)] == expected
+
+
+def test_only_what_changed_travels() -> None:
+    for index, change in enumerate([random.random, np.random.rand, lambda: torch.rand(())]):
+        before, after = moved(change)
+        assert [part is not None for part in after.changes_since(before)] == [i == index for i in range(4)]
+    before, after = moved(lambda: None)
+    assert after.changes_since(before) == [None] * 4
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2**31])
+def test_a_base_seed_is_what_a_data_loader_draws(seed: int) -> None:
+    with rng.isolated():
+        rng.seed_all(seed)
+        drawn, after = rng.draw_base_seed(rng.capture())
+        iterator = iter(torch.utils.data.DataLoader([1, 2, 3], num_workers=0))
+        assert iterator._base_seed == drawn
+        assert rng.capture().changes_since(after) == [None] * 4
