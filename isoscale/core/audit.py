@@ -1,7 +1,7 @@
 """Which turns are run a second time elsewhere, and what it means if the bits differ.
 
 Chosen by chance from the job's seed and the step, so all executors choose alike without a word. Pure: running
-turns and comparing them in the seal is `core.step`'s.
+turns and comparing them in the seal is `core.engine`'s.
 """
 
 from __future__ import annotations

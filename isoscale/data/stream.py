@@ -2,7 +2,7 @@
 
 After every seal all executors hold the same places of all N workers and the same pool of partitions, so each computes
 alike who is given what; only the executor on which a worker lives reads its samples. What a worker's turn changed rides
-with the step's exchange (`core.step.Carried`); where somebody ran dry, rounds without turns tell everybody who still
+with the step's exchange (`core.sharing.Carried`); where somebody ran dry, rounds without turns tell everybody who still
 needs more. Whoever takes a worker over reads from its place. When to do what is the caller's (`runtime.stream`); the
 rule itself is in `data.stream_rule`.
 """
@@ -99,7 +99,7 @@ class LogicalStream:
     def next_move(self) -> Move:
         """What all do next: give partitions out, count what is left, take a step, or end the pass."""
         if self._tail is not None:
-            return "step" if self._tail.step < len(self._tail.bounds) // self._rule.num_logical_workers else "end"
+            return "step" if self._tail.step < (len(self._tail.bounds) - 1) // self._rule.num_logical_workers else "end"
         rule, fewest = self._rule, min(place.left for place in self._places)
         if fewest < rule.ahead and self._next < len(self._order):
             return "hand out"

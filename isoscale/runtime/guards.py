@@ -14,7 +14,7 @@ import torch.distributed
 import torch.distributed.distributed_c10d as c10d
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from isoscale.core.step import StepEngine
+from isoscale.core.engine import StepEngine
 
 __all__ = ["guarded"]
 

@@ -22,10 +22,10 @@ from torch.utils.data import Dataset
 
 from isoscale import env
 from isoscale.core.context import ContextSwitch
+from isoscale.core.engine import StepEngine
 from isoscale.core.exchange import Exchange
 from isoscale.core.rules import Turn
 from isoscale.core.seal import Sealed, short_hash
-from isoscale.core.step import StepEngine
 from isoscale.core.totals import Combined, Tally
 from isoscale.core.tracked import TrackedModel
 from isoscale.core.unkept import VariableWatch, script_variables

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
-from isoscale.core.step import NO_BATCH, Carried, Step
+from isoscale.core.sharing import Carried
+from isoscale.core.step import NO_BATCH, Step
 from isoscale.core.totals import Total, add_totals
 from isoscale.data.loader import LogicalLoaders, sample_count
 

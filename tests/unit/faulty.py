@@ -17,10 +17,10 @@ from typing import Any
 import torch
 
 from isoscale.core import rng
+from isoscale.core.engine import Recovery, StepEngine
 from isoscale.core.exchange import ExchangeBrokenError, LocalExchange
 from isoscale.core.gradients import FlatBucket, RingBucket, TreeSums
 from isoscale.core.reduce import Subtree, combine_subtrees, ring_sum
-from isoscale.core.step import Recovery, StepEngine
 from isoscale.runtime.member import Member
 from isoscale.types import Placement
 

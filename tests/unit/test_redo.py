@@ -16,9 +16,10 @@ from torch import nn
 from isoscale.core import rng
 from isoscale.core.context import ContextSwitch
 from isoscale.core.digest import flat_state
+from isoscale.core.engine import StepEngine
 from isoscale.core.exchange import ExchangeBrokenError, LocalExchange
 from isoscale.core.rules import Turn
-from isoscale.core.step import Step, StepEngine
+from isoscale.core.step import Step
 from isoscale.core.tracked import TrackedModel
 from isoscale.types import Order
 from tests.unit.faulty import Fault, FaultyExchange, World

@@ -11,10 +11,11 @@ from torch import nn
 
 from isoscale.core import rng
 from isoscale.core.context import ContextSwitch
+from isoscale.core.engine import StepEngine
 from isoscale.core.exchange import LocalExchange
 from isoscale.core.reduce import ring_sum, tree_sum
 from isoscale.core.rules import Turn
-from isoscale.core.step import NO_BATCH, Step, StepEngine
+from isoscale.core.step import NO_BATCH, Step
 from isoscale.core.tracked import TrackedModel
 from isoscale.errors import TurnRuleError
 from isoscale.types import Order, Placement

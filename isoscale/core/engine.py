@@ -1,0 +1,331 @@
+"""The engine that runs global steps on one executor: turns in, averaged gradients out, sealed by all.
+
+When the last local turn is done it gathers the averaged gradients, worker 0's buffers and all contexts, and seals the
+step; only then is any of it applied. So a step in which an executor was lost is done again by those that are left. The
+engine knows no loader, file or socket; `core.step` is what the user's loop sees of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+
+from isoscale.core import audit
+from isoscale.core.audit import Audits
+from isoscale.core.context import ContextSwitch
+from isoscale.core.exchange import Exchange, ExchangeBrokenError
+from isoscale.core.position import PositionGate
+from isoscale.core.rules import Turn
+from isoscale.core.seal import Seal, Sealed, short_hash
+from isoscale.core.sharing import Carried, ContextChanges, Sharing
+from isoscale.core.totals import Tally
+from isoscale.core.tracked import TrackedModel
+from isoscale.errors import AuditError
+
+__all__ = ["Recovery", "StepAgainError", "StepEngine"]
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """How to go on after an exchange broke."""
+
+    exchange: Exchange
+    #: what all executors had put into the seal that this one did not leave, if another one did; None: do the step again
+    vector: torch.Tensor | None
+
+
+class StepAgainError(Exception):
+    """The step must be done again with the same executors: some turns gave different bits elsewhere."""
+
+    def __init__(self, audits: Audits) -> None:
+        self.audits = audits
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """What a step's turns gave, held until it is sealed."""
+
+    gradients: list[tuple[TrackedModel, list[torch.Tensor], list[bool] | None]] = field(default_factory=list)
+    ready_orders: list[tuple[TrackedModel, list[int]]] = field(default_factory=list)
+    buffers: dict[str, dict[int, torch.Tensor]] = field(default_factory=dict)
+    #: by executor
+    contexts: list[list[ContextChanges]] = field(default_factory=list)
+
+
+class StepEngine:
+    """Everything of a job that a step touches. One per executor process."""
+
+    def __init__(self, exchange: Exchange, contexts: ContextSwitch, turn: Turn) -> None:
+        self.exchange = exchange
+        self.contexts = contexts
+        self.turn = turn
+        self.models: list[TrackedModel] = []
+        self.seal = Seal(exchange)
+        self.gate = PositionGate(exchange)
+        #: seals left since the job began: the job's own clock, equal on all executors
+        self.seals = 0
+        #: what all executors put into the last seal
+        self.last_vector: torch.Tensor | None = None
+        #: is this executor ready to switch to the next generation? asked at every seal
+        self.ready: Callable[[], bool] = lambda: False
+        #: a seal has shown that all are
+        self.switch_agreed = False
+        #: finds the executors that are left and agrees with them how to go on; None where there are no others
+        self.on_broken: Callable[[], Recovery] | None = None
+        #: line at which an inner loop was left early; raised at the next occasion
+        self.broken_at: str | None = None
+        #: watch the models' attributes in the next step (costs a walk over all modules)
+        self.watch_attributes = True
+        #: which turns of a step are to be run on several executors, by committed seals
+        self.audits: Callable[[], Audits] = dict
+        #: an executor, by position, was found to compute other bits than the rest; the second argument says where
+        self.on_suspect: Callable[[int, str], None] = lambda index, reason: None
+        self.on_doubt: Callable[[str], None] = lambda reason: None
+        #: what the loader of the present step carries along
+        self.carried: Carried | None = None
+        self._audits: Audits = {}
+        self._audit_digests: dict[int, int] = {}
+        self._sharing = Sharing(exchange, contexts, self.models)
+        self._gathered: _Gathered | None = None
+
+    @property
+    def ranks(self) -> range:
+        return self.exchange.placement.ranks_of(self.exchange.index)
+
+    @property
+    def alone(self) -> bool:
+        return self.exchange.placement.num_executors == 1
+
+    def use(self, exchange: Exchange) -> None:
+        """Go on with another exchange: other executors, other shares. Between steps or before one is done again."""
+        before, self.exchange = self.exchange, exchange
+        self.seal, self.gate = Seal(exchange), PositionGate(exchange)
+        self._sharing = Sharing(exchange, self.contexts, self.models)
+        self.switch_agreed = False
+        # gloo may write into an abandoned exchange's memory until its sockets are closed.
+        before.retire([model.sync.move(exchange) for model in self.models])
+
+    def begin(self, training: bool, position: str, audits: Audits | None = None) -> None:
+        self.check_not_broken()
+        self.turn.training = training
+        self._audits, self._audit_digests = (audits or {}), {}
+        self.contexts.start()
+        self.contexts.mark(shared=not self.alone)
+        if self.carried is not None:
+            self.carried.mark()
+        for model in self.models:
+            if training:
+                self.check_no_stray_backward()
+                model.begin_step()
+            else:
+                model.begin_evaluation()
+        # Last: an exchange that is broken already must find a step that can be done again.
+        self.gate.announce(position)
+
+    def open_turn(self, logical_rank: int, *, last: bool) -> None:
+        self.contexts.enter(logical_rank)
+        self.turn.logical_rank = logical_rank
+        for model in self.models:
+            if self.turn.training:
+                # With several models a bucket may only leave once it is known that all workers use its model.
+                model.open_turn(logical_rank, launch_if=self.gate.agrees if last and len(self.models) == 1 else None)
+            else:
+                model.buffers.open_turn(logical_rank)
+
+    def close_turn(self, logical_rank: int) -> None:
+        if self.turn.training:
+            if logical_rank in self._audits:
+                self._audit_digests[logical_rank] = self._gradient_digest()
+            took_part = [model.close_turn(logical_rank) for model in self.models]
+            if not any(took_part):
+                raise self.turn.error("the turn ended without backward()", "call loss.backward() in every turn")
+        else:
+            self.check_no_stray_backward()
+            for model in self.models:
+                model.buffers.close_turn(logical_rank)
+        self.turn.accumulating = False
+        self.turn.logical_rank = None
+
+    def audited_here(self) -> list[int]:
+        """Logical workers of other executors whose turns are to be run here too."""
+        return [rank for rank, executors in self._audits.items() if self.exchange.index in executors[1:]]
+
+    def close_audit(self, logical_rank: int) -> None:
+        """A turn that was run only to be compared leaves nothing but its digest."""
+        self._audit_digests[logical_rank] = self._gradient_digest()
+        for model in self.models:
+            model.discard_turn()
+        self.contexts.rewind_one(logical_rank)
+        self.turn.accumulating = False
+        self.turn.logical_rank = None
+
+    def _gradient_digest(self) -> int:
+        return short_hash("/".join(model.gradient_digest() for model in self.models))
+
+    def finish(self, tally: Tally, *, digest: str, stop: bool) -> Sealed:
+        """Exchange what the turns left, seal, and only then apply it: until the seal the step can be done again.
+
+        The caller's streams are the job-wide ones from here on.
+        """
+        self.contexts.leave()
+        self.gate.check()
+        self._gathered = self._gather()
+        places = [(rank, e) for rank, executors in self._audits.items() for e in executors]
+        mine = [self._audit_digests[rank] if e == self.exchange.index else 0 for rank, e in places]
+        sealed = self.seal.close(tally, digest=digest, stop=stop, ready=self.ready(), extra=mine)
+        if places:
+            self._judge(dict(zip(places, sealed.extra, strict=True)))
+        return self._settle(sealed)
+
+    def _judge(self, digests: dict[tuple[int, int], int]) -> None:
+        """Turns that were run on several executors must have given the same gradients; if not, who is wrong?"""
+        audits = self._audits
+        verdict = audit.judge(audits, {rank: [digests[rank, e] for e in audits[rank]] for rank in audits})
+        refereed = any(len(executors) > 2 for executors in audits.values())
+        if not verdict.differing:
+            if refereed:
+                self.on_doubt(f"turns of logical workers {list(audits)} gave other bits once, and not again")
+            return
+        where = f"gradients of logical worker {verdict.differing[0]} differ"
+        if verdict.culprit is not None:
+            self.on_suspect(verdict.culprit, where)
+            raise ExchangeBrokenError(f"an executor is suspected: {where}")
+        if refereed or self.exchange.placement.num_executors < 3:
+            raise AuditError(
+                tensor=f"the gradient of logical worker {verdict.differing[0]}",
+                executors=audits[verdict.differing[0]],
+                remedy="one of them miscomputes, and it takes a third executor to tell which",
+            )
+        raise StepAgainError(audit.with_referees(audits, verdict.differing, self.exchange.placement))
+
+    def seal_end(self, position: str, digest: str) -> Sealed:
+        """A last seal without turns: all executors stand at the end, and hold the same bits."""
+        while True:
+            try:
+                self.begin(False, position)
+                return self.finish(Tally(), digest=digest, stop=False)
+            except ExchangeBrokenError as broken:
+                sealed = self.recover(broken)
+            if sealed is not None:
+                return sealed
+
+    def recover(self, broken: ExchangeBrokenError) -> Sealed | None:
+        """The exchange broke in a step. The step as others have sealed it, or None: it is to be done again."""
+        if self.on_broken is None:
+            raise broken
+        self.turn.logical_rank = None
+        self.turn.accumulating = False
+        recovery = self.on_broken()
+        sealed = None
+        if recovery.vector is not None:
+            # Whoever left that seal knew that this executor had entered it, so it holds everything.
+            self.contexts.leave()
+            self.seal.vector = recovery.vector
+            sealed = self._settle(self.seal.read(recovery.vector))
+        else:
+            self.rewind()
+        self.use(recovery.exchange)
+        return sealed
+
+    def rewind(self) -> None:
+        """Everything is again as the step found it."""
+        self.contexts.rewind()
+        if self.carried is not None:
+            self.carried.rewind()
+        for model in self.models:
+            model.rewind()
+
+    def _gather(self) -> _Gathered:
+        """Everything that the step's turns gave, from all executors; nothing of it in force yet."""
+        gathered = _Gathered()
+        if self.turn.training:
+            self._gather_gradients(gathered)
+            for model in self.models:
+                gathered.buffers[model.name] = self._sharing.buffers(model)
+        if not self.alone:
+            gathered.contexts = self._sharing.contexts(self.carried)
+        return gathered
+
+    def _settle(self, sealed: Sealed) -> Sealed:
+        """The step is sealed: what was gathered comes into force."""
+        gathered, self._gathered = self._gathered, None
+        assert gathered is not None
+        for model, results, used_by_any in gathered.gradients:
+            model.publish(results, used_by_any)
+        for model in self.models:
+            model.buffers.end_step(gathered.buffers.get(model.name, {}))
+        for model, ready_order in gathered.ready_orders:
+            model.sync.rebuild(ready_order)
+        if self.alone and self.carried is not None:
+            for rank in self.ranks:
+                own = self.carried.changes_of(rank)
+                if own:
+                    self.carried.adopt(rank, own, here=True)
+        for index, changes in enumerate(gathered.contexts):
+            self._sharing.adopt(changes, self.carried, here=index == self.exchange.index)
+        self.seals += 1
+        self.last_vector = self.seal.vector
+        self.switch_agreed |= sealed.all_ready
+        return sealed
+
+    def _gather_gradients(self, gathered: _Gathered) -> None:
+        for model in self._models_of_step():
+            used_by_any = None
+            if model.find_unused:
+                counts = torch.tensor(list(model.used.values()), dtype=torch.int64).sum(0)
+                self.exchange.sum_int64(counts)
+                used_by_any = (counts > 0).tolist()
+            gathered.gradients.append((model, model.sync.finish(), used_by_any))
+            if not model.sync.layout.final:
+                order = torch.tensor(model.ready_order or range(len(model.params)), dtype=torch.int64)
+                self.exchange.broadcast([order], self.exchange.placement.executor_of(0))
+                gathered.ready_orders.append((model, order.tolist()))
+
+    def _models_of_step(self) -> list[TrackedModel]:
+        """The models that all logical workers used; one that only some used is an error, as it is in stock DDP."""
+        if len(self.models) == 1:
+            return self.models
+        counts = torch.tensor([len(model.used) for model in self.models], dtype=torch.int64)
+        self.exchange.sum_int64(counts)
+        taking_part = []
+        for model, count in zip(self.models, counts.tolist(), strict=True):
+            if count == self.exchange.placement.num_logical_workers:
+                taking_part.append(model)
+            elif count:
+                raise self.turn.error(
+                    f"only {count} of the logical workers called backward() on model {model.name!r}",
+                    "use the same models in every turn of a step",
+                )
+            else:
+                model.abandon()
+        return taking_part
+
+    def check_not_broken(self) -> None:
+        if self.broken_at is not None:
+            location, self.broken_at = self.broken_at, None
+            raise self.turn.error(
+                "the inner loop over a step was left before its last turn",
+                "let the inner loop run to its end; to end training early call job.stop(reason)",
+                location=location,
+            )
+
+    def check_no_stray_backward(self) -> None:
+        for model in self.models:
+            location = model.backward_outside()
+            if location is not None:
+                raise self.turn.error(
+                    "backward() outside a training turn leaves gradients that are never averaged",
+                    "call backward() inside the inner loop over a step of a training loader",
+                    location=location,
+                )
+
+    def before_optimizer_step(self) -> None:
+        """Called before every `optimizer.step()` in the process."""
+        self.check_not_broken()
+        if self.turn.logical_rank is not None:
+            raise self.turn.error(
+                "optimizer.step() inside a turn would use one logical worker's gradients",
+                "call it after the inner loop, once per global step",
+            )
