@@ -130,7 +130,8 @@ class Flow:
             return values
         if not state.rescale_s:
             return values
-        span = np.minimum(self._horizon_s, work / np.maximum(options.rates, 1e-300))
+        # No rate gives no value, whatever the charge.
+        span = np.minimum(self._horizon_s, work / np.where(options.rates > 0, options.rates, np.inf))
         charge = np.minimum(1.0, state.rescale_s / np.maximum(span, 1e-9))
         same = options.index_of(_held(state, job))
         if same >= 0:
