@@ -334,9 +334,12 @@ class _Coordinator:
         for executor in self._door.away(now, _AWAY_S):
             if executor not in self._processes:
                 self._lose_remote(executor, "its connection is gone")
-        for executor in list(self._hellos):
-            silent = self._door.silent_for(executor, now)
-            if silent is not None and silent > self._settings.lost_after_s and executor not in self._processes:
+        silences = {e: s for e in self._hellos if (s := self._door.silent_for(e, now)) is not None}
+        # If nobody is heard, it is this machine that is cut off: the others train on, and will be heard again.
+        is_heard = any(silent <= 2 * self._settings.heartbeat_s for silent in silences.values())
+        limit = self._settings.lost_after_s if is_heard else self._settings.orphan_s
+        for executor, silent in silences.items():
+            if silent > limit and executor not in self._processes:
                 self._door.drop(executor)
                 self._lose_remote(executor, f"no heartbeat for {silent:.1f} s")
         for executor, since in list(self._joining.items()):

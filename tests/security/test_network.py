@@ -114,6 +114,20 @@ def test_one_that_comes_back_after_it_was_given_up(tmp_path: Path, machines: Net
         assert [event["step"] for event in run.events("step")] == list(range(1, STEPS + 1))
 
 
+def test_a_coordinator_that_is_cut_off_for_long(tmp_path: Path, machines: Network, expected: str) -> None:
+    """Executors train on without it, and it does not take them for lost: it is the one that is gone."""
+    with spread_out(tmp_path, machines, "--lost-after", 2) as run:
+        run.train(2)
+        machines.cut_off = {0}
+        run.allow(run.step() + 10)
+        _pass_time(run, 8.0)
+        machines.cut_off = set()
+        run.until(lambda: run.step() >= 13, "it hears of what was done without it")
+        assert run.finish()["digest"].startswith(expected)
+        assert run.events("executor_lost") == []
+        assert len(run.events("generation")) == 1
+
+
 def test_nobody_reaches_anybody(tmp_path: Path, machines: Network, expected: str) -> None:
     with spread_out(tmp_path, machines, "--lost-after", 60) as run:
         run.train(2)

@@ -36,7 +36,7 @@ def train(job: isoscale.Job) -> None:
             optimizer.step()
             optimizer.zero_grad()
             if "print" in sys.argv:
-                print(f"step {job.step} " + "." * 200)
+                print(f"step {job.step} " + "." * 3000)
             if job.step == STEPS:
                 job.stop("enough")
             while job.step >= allowed() and job.step < STEPS:
