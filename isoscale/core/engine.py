@@ -240,12 +240,14 @@ class StepEngine:
     def _gather(self) -> _Gathered:
         """Everything that the step's turns gave, from all executors; nothing of it in force yet."""
         gathered = _Gathered()
+        # They are on their way while buckets are.
+        wait = None if self.alone else self._sharing.start_contexts(self.carried)
         if self.turn.training:
             self._gather_gradients(gathered)
             for model in self.models:
                 gathered.buffers[model.name] = self._sharing.buffers(model)
-        if not self.alone:
-            gathered.contexts = self._sharing.contexts(self.carried)
+        if wait is not None:
+            gathered.contexts = wait()
         return gathered
 
     def _settle(self, sealed: Sealed) -> Sealed:

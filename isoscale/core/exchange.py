@@ -64,6 +64,9 @@ class Exchange(Protocol):
     def gather_bytes(self, data: bytes) -> list[bytes]:
         """A few kilobytes from every executor, in placement order; usually one message."""
 
+    def start_gather_bytes(self, data: bytes) -> Callable[[], list[bytes]]:
+        """The same without waiting; returns what waits."""
+
     def gather_text(self, text: str) -> list[str]:
         """One string from every executor, in placement order. For errors and rare agreements, not for every step."""
 
@@ -107,6 +110,9 @@ class LocalExchange:
 
     def gather_bytes(self, data: bytes) -> list[bytes]:
         return [data]
+
+    def start_gather_bytes(self, data: bytes) -> Callable[[], list[bytes]]:
+        return lambda: [data]
 
     def gather_text(self, text: str) -> list[str]:
         return [text]

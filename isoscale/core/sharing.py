@@ -6,7 +6,7 @@ changed is sent. Puts nothing into force: `core.engine` does, when the step is s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -51,8 +51,8 @@ class Sharing:
         self._models = models
         self._expected: dict[str, list[bool]] = {}
 
-    def contexts(self, carried: Carried | None) -> list[list[ContextChanges]]:
-        """What every turn changed in its logical worker's context, by executor: from here on all hold all contexts."""
+    def start_contexts(self, carried: Carried | None) -> Callable[[], list[list[ContextChanges]]]:
+        """What every turn changed in its logical worker's context, by executor; returns what waits for it."""
         mine = [
             (
                 rank,
@@ -62,7 +62,8 @@ class Sharing:
             )
             for rank in self._exchange.placement.ranks_of(self._exchange.index)
         ]
-        return [_contexts.decode(data) for data in self._exchange.gather_bytes(_encode(mine))]
+        wait = self._exchange.start_gather_bytes(_encode(mine))
+        return lambda: [_contexts.decode(data) for data in wait()]
 
     def adopt(self, changes: list[ContextChanges], carried_by: Carried | None, *, here: bool) -> None:
         for rank, context, buffers, carried in changes:

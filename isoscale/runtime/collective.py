@@ -201,19 +201,28 @@ class GlooExchange:
                 _wait(self.group.broadcast([tensor], options))
 
     def gather_bytes(self, data: bytes) -> list[bytes]:
-        while True:
-            # Everybody knows everybody's last sizes, so all have made the same room; who needs more only says so.
-            room, mine = self._room, torch.zeros(8 + self._room, dtype=torch.uint8)
-            mine[:8].view(torch.int64)[0] = len(data)
-            if len(data) <= room:
-                mine[8 : 8 + len(data)] = torch.frombuffer(bytearray(data or b" "), dtype=torch.uint8)[: len(data)]
-            messages = [torch.empty_like(mine) for _ in range(self.placement.num_executors)]
-            with self._calls():
-                _wait(self.group.allgather([messages], [mine]))
+        return self.start_gather_bytes(data)()
+
+    def start_gather_bytes(self, data: bytes) -> Callable[[], list[bytes]]:
+        # Everybody knows everybody's last sizes, so all have made the same room; who needs more only says so.
+        room, executors = self._room, self.placement.num_executors
+        mine = torch.zeros(8 + room, dtype=torch.uint8)
+        mine[:8].view(torch.int64)[0] = len(data)
+        if 0 < len(data) <= room:
+            mine[8 : 8 + len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+        messages = [torch.empty_like(mine) for _ in range(executors)]
+        with self._calls():
+            work = self.group.allgather([messages], [mine])
+
+        def wait() -> list[bytes]:
+            self._finish(work)
             sizes = [int(message[:8].view(torch.int64)) for message in messages]
             self._room = max(sizes)
-            if self._room <= room:
-                return [message[8 : 8 + size].numpy().tobytes() for message, size in zip(messages, sizes, strict=True)]
+            if self._room > room:
+                return self.gather_bytes(data)
+            return [message[8 : 8 + size].numpy().tobytes() for message, size in zip(messages, sizes, strict=True)]
+
+        return wait
 
     def gather_text(self, text: str) -> list[str]:
         data = torch.frombuffer(bytearray(text.encode() or b" "), dtype=torch.uint8)

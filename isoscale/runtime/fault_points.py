@@ -186,7 +186,7 @@ def _in_exchange(trigger: _Trigger) -> None:
 def _in_contexts(trigger: _Trigger) -> None:
     from isoscale.runtime import collective
 
-    trigger.before(collective.GlooExchange, "gather_bytes")
+    trigger.before(collective.GlooExchange, "start_gather_bytes")
 
 
 def _at_seal(trigger: _Trigger) -> None:

@@ -252,6 +252,10 @@ class FaultyExchange:
     def gather_bytes(self, data: bytes) -> list[bytes]:
         return self._everybody(data)
 
+    def start_gather_bytes(self, data: bytes) -> Callable[[], list[bytes]]:
+        found = self.gather_bytes(data)
+        return lambda: found
+
     def gather_text(self, text: str) -> list[str]:
         return self._everybody(text)
 

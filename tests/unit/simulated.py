@@ -172,6 +172,10 @@ class SimulatedExchange:
     def gather_bytes(self, data: bytes) -> list[bytes]:
         return self._meeting.everybody(self.index, data)
 
+    def start_gather_bytes(self, data: bytes) -> Callable[[], list[bytes]]:
+        found = self.gather_bytes(data)
+        return lambda: found
+
     def retire(self, memory: object) -> None:
         pass
 
