@@ -168,6 +168,8 @@ class GoodputSpeed:
     max_batch: int
     min_local_batch: int = 1
     max_local_batch: int
+    #: False: a batch that does not fit the devices at once cannot run on them
+    accumulates: bool = True
     #: relative speed by kind; kinds not named run at 1
     kind_factor: Mapping[str, float] = field(default_factory=dict)
     #: the most devices that costs were measured on; None if they are known throughout
@@ -179,6 +181,8 @@ class GoodputSpeed:
             return math.inf
         total = batch or self.best_batch(shape)
         passes, local = self._division(np.array([float(total)]), np.array([count]))
+        if passes[0] > 1 and not self.accumulates:
+            return math.inf
         slowest = min(self.kind_factor.get(kind, 1.0) for kind, _ in shape)
         gradient_s = (self.fixed_s + self.per_sample_s * float(local[0])) / slowest
         return float(passes[0]) * gradient_s + self.communication.seconds(count, len(shape))
@@ -221,7 +225,8 @@ class GoodputSpeed:
         passes, local = self._division(batches, devices)
         total = devices * passes * local
         step = passes * (self.fixed_s + self.per_sample_s * local) / factor + sync
-        goodput = np.where(possible & (total <= self.max_batch * 1.01), total / step * self._efficiency(total), 0.0)
+        possible = possible & (total <= self.max_batch * 1.01) & (self.accumulates | (passes <= 1))
+        goodput = np.where(possible, total / step * self._efficiency(total), 0.0)
         best = np.argmax(goodput, axis=0)
         columns = np.arange(len(devices))
         rates = goodput[best, columns] / self.initial_batch
@@ -234,7 +239,8 @@ class GoodputSpeed:
         share = np.ceil(batch / devices - 1e-8)
         passes = np.maximum(np.ceil(share / self.max_local_batch - 1e-8), 1.0)
         # The noise scale is measured between gradients: a single one cannot tell it, so one device accumulates two.
-        passes = np.where((devices == 1) & (batch > self.initial_batch), np.maximum(passes, 2.0), passes)
+        if self.accumulates:
+            passes = np.where((devices == 1) & (batch > self.initial_batch), np.maximum(passes, 2.0), passes)
         return passes, np.ceil(share / passes - 1e-8)
 
     def _efficiency(self, batch: float | NDArray[np.float64]) -> NDArray[np.float64]:
