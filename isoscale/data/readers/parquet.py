@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 from isoscale.data.readers.files import File, Paths, find_files, open_file
 from isoscale.errors import UserError
@@ -28,7 +28,8 @@ def parquet_rows(
     _pyarrow()
     out: list[tuple[File, list[int]]] = []
     for file in find_files(paths, "parquet_rows"):
-        groups = list(range(_open(file).num_row_groups))
+        with open_file(file) as opened:
+            groups = list(range(_parquet_file(opened).num_row_groups))
         out += [(file, groups)] if partition == "file" else [(file, [group]) for group in groups]
     return ParquetRows(out, None if columns is None else list(columns))
 
@@ -53,7 +54,8 @@ class ParquetRows:
 
 class ParquetReader:
     def __init__(self, file: File, groups: list[int], columns: list[str] | None, position: int) -> None:
-        self._parquet = _open(file)
+        self._file = open_file(file)
+        self._parquet = _parquet_file(self._file)
         self.position = 0
         # Row groups before the position need not be read at all.
         while groups and self.position + self._size(groups[0]) <= position:
@@ -81,7 +83,9 @@ class ParquetReader:
         return before, []
 
     def close(self) -> None:
-        self._parquet.close(force=True)
+        self._batches = iter(())
+        self._parquet.close()
+        self._file.close()
 
 
 def _pyarrow() -> Any:
@@ -94,5 +98,5 @@ def _pyarrow() -> Any:
     return pyarrow.parquet
 
 
-def _open(file: File) -> Any:
-    return _pyarrow().ParquetFile(open_file(file), pre_buffer=False)
+def _parquet_file(opened: IO[bytes]) -> Any:
+    return _pyarrow().ParquetFile(opened, pre_buffer=False)

@@ -47,6 +47,7 @@ class TarReader:
         # It has looked at the first member already, and would give that one first.
         self._tar.firstmember = None  # type: ignore[attr-defined]
         self._tar.offset = position or 0
+        self._file.seek(self._tar.offset)
         self._member = self._next()
         #: of the next sample's first header; behind the last one, where the archive ends
         self.position = self._start
