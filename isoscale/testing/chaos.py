@@ -30,7 +30,7 @@ from isoscale.testing import faults, short_job_path
 from isoscale.testing.nursery import Nursery
 from isoscale.testing.running import JobEndedError, RunningJob, start
 
-__all__ = ["Outcome", "Story", "compare", "main", "run_story", "story_of", "undisturbed"]
+__all__ = ["Outcome", "Result", "Story", "compare", "main", "result_of", "run_story", "story_of", "undisturbed"]
 
 _WORKERS = 4
 _EPOCHS = 4
@@ -141,9 +141,11 @@ def _draw_point(draw: random.Random, last: int) -> FaultPoint:
     return faults.at(point, executor=draw.randrange(_WORKERS + 1), step=step, action=action, seconds=0.3)
 
 
-def undisturbed(out: Path) -> Result:
+def undisturbed(out: Path, nursery: Nursery | None = None) -> Result:
     """The run that all others must agree with."""
-    with start(short_job_path(), out=out, workers=_WORKERS, executors=1, script_args=_arguments()) as job:
+    with start(
+        short_job_path(), out=out, workers=_WORKERS, executors=1, script_args=_arguments(), nursery=nursery
+    ) as job:
         code = job.wait(_TIMEOUT_S)
         if code:
             raise RuntimeError(f"the undisturbed run ended with exit code {code}:\n{job.output()}")

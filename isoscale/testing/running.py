@@ -32,7 +32,7 @@ Found = TypeVar("Found")
 
 #: SIGUSR1 makes a coordinator print where its threads are
 _COMMAND = "import faulthandler, signal; faulthandler.register(signal.SIGUSR1); from isoscale.cli import main; main()"
-_POLL_S = 0.005
+_POLL_S = 0.01
 _PATIENCE_S = 90.0
 
 
@@ -79,6 +79,9 @@ class RunningJob:
         self._cwd = Path(cwd or ".")
         self._nursery = nursery
         self._coordinator: subprocess.Popen[bytes] | ForkedProcess | None = None
+        #: what was read of the event log when it was so long
+        self._events: list[dict[str, Any]] = []
+        self._events_size = 0
         #: pid and birth of every process that was seen
         self._seen: dict[int, int] = {}
 
@@ -109,8 +112,10 @@ class RunningJob:
     def events(self, name: str | None = None) -> list[dict[str, Any]]:
         """What the event log says so far."""
         path = self.directory / "events.jsonl"
-        found = list(read_events(path)) if path.exists() else []
-        return [event for event in found if name in (None, event["event"])]
+        size = path.stat().st_size if path.exists() else 0
+        if size != self._events_size:
+            self._events, self._events_size = list(read_events(path)), size
+        return [event for event in self._events if name in (None, event["event"])]
 
     def step(self) -> int:
         """Committed steps, as far as a coordinator was there to write them down."""
@@ -240,6 +245,11 @@ class RunningJob:
     def resume(self) -> None:
         """Another coordinator: `isoscale resume DIR`."""
         self._launch(["resume", str(self.directory)], ())
+
+    def hurry(self) -> None:
+        """For `short_job`: do the rest as fast as you can."""
+        self.wait_for(self.directory.is_dir, "the run's directory")
+        (self.directory / "hurry").touch()
 
     def scale(self, target: int | str) -> dict[str, Any]:
         """Raises IsoscaleError if nobody is there to ask, or the answer is no."""
