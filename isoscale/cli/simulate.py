@@ -51,6 +51,7 @@ def simulate(
     ] = "adaptive",
     profiled: o.Profiled = False,
     window: o.Window = None,
+    drop_large: o.DropLarge = False,
     interference: o.InterferenceShare = 0.0,
     failures: o.Failures = None,
     serving: o.Serving = None,
@@ -67,6 +68,7 @@ def simulate(
         kind_speeds=o.kind_speeds_of(kind_speeds),
         adaptive=batch == "adaptive",
         profiled=profiled,
+        drop_large=drop_large,
         begin_s=begin_s,
         end_s=end_s,
     )

@@ -16,6 +16,7 @@ from isoscale.sim.disturbances import DeviceFailures, ServingLoad
 __all__ = [
     "ClusterSpec",
     "CostSpec",
+    "DropLarge",
     "Failures",
     "FirstSeed",
     "Format",
@@ -76,6 +77,9 @@ KindSpeeds = Annotated[
 Profiled = Annotated[bool, typer.Option("--profiled", help="Policies know exact speeds from the start.")]
 Window = Annotated[
     str | None, typer.Option(help="Only jobs submitted from BEGIN:END hours of the trace.", show_default=False)
+]
+DropLarge = Annotated[
+    bool, typer.Option("--drop-large", help="Leave out jobs that ask for more devices than the cluster has.")
 ]
 InterferenceShare = Annotated[
     float, typer.Option("--interference", help="Speed that a job loses beside another one on its node, 0 to 1.")

@@ -45,6 +45,8 @@ class Workload:
     #: whether owners say how much work there is where only the past tells (durations of a log)
     declares_duration: bool = False
     communication: Communication = field(default_factory=Communication)
+    #: leave out jobs that ask for more devices than the cluster has; otherwise they are refused
+    drop_large: bool = False
     #: only jobs submitted in this window, which then begins at 0
     begin_s: float = 0.0
     end_s: float = float("inf")
@@ -64,6 +66,15 @@ def make_jobs(trace: Sequence[TraceJob], cluster: Cluster, workload: Workload) -
             value=f"{workload.begin_s}:{workload.end_s}",
             problem="no job was submitted in it",
             remedy="give another one",
+        )
+    if workload.drop_large:
+        chosen = [job for job in chosen if sources.has_room(job)]
+    if not chosen:
+        raise UserError(
+            field="--cluster",
+            value=cluster.num_devices,
+            problem="every job asks for more devices than there are",
+            remedy="give a larger one",
         )
     return [sources.make(job) for job in chosen]
 
@@ -100,6 +111,11 @@ class SpeedSources:
         drawn = self._drawn[int(self._rng.integers(len(self._drawn)))]
         self._count("measured curves" if curve else "curves drawn by seed")
         return self._curved(job, curve or drawn, steps=job.steps if curve else None)
+
+    def has_room(self, job: TraceJob) -> bool:
+        """Whether the cluster has as many devices of one kind as the job asks for."""
+        wanted = job.kinds or ((job.kind,) if job.kind else tuple(self._kinds))
+        return any(self._most.get(kind, 0) >= job.devices for kind in wanted)
 
     def _logical(self, job: TraceJob) -> SimJob:
         self._count("times of a turn in the trace")
@@ -184,7 +200,7 @@ class SpeedSources:
                 field="--cluster",
                 value="+".join(f"{kind}*{count}" for kind, count in self._most.items()),
                 problem=f"job {job.name} asks for {what}, which it does not have",
-                remedy="give a cluster with them, or leave the job out",
+                remedy="give a cluster with them, or --drop-large",
             )
         # The first kind is the one that rigid policies use: it must have room.
         first = kinds[0] if self._most[kinds[0]] >= job.devices else room[0]

@@ -97,6 +97,14 @@ def test_rigid_kind_has_room_for_the_job() -> None:
         make_jobs([trace_job(kind="K80")], POOLS, Workload())
 
 
+def test_jobs_that_are_too_large_may_be_left_out() -> None:
+    trace = [trace_job("a", devices=9), trace_job("b", devices=8), trace_job("c", devices=5, kind="T4")]
+    jobs = make_jobs(trace, POOLS, Workload(drop_large=True))
+    assert [job.request.name for job in jobs] == ["b"]
+    with pytest.raises(UserError, match="every job asks for more"):
+        make_jobs(trace[:1], POOLS, Workload(drop_large=True))
+
+
 def test_kind_speeds_scale_what_was_measured() -> None:
     workload = Workload(kind_speeds={"V100": 2.0})
     [made] = make_jobs([trace_job(devices=1, kinds=("T4", "V100"))], POOLS, workload)
