@@ -135,6 +135,8 @@ class _Coordinator:
         self._outcome: asyncio.Future[Done | Fail] = asyncio.get_running_loop().create_future()
         self._journal = Journal(spec, observer, clock)
         self.membership.roster.reserve(self._journal.num_executors)
+        # One that only ever waited is in no event, and may be alive.
+        self.membership.roster.reserve(1 + max(control.load_executors(), default=-1))
         self._hellos: dict[int, m.Hello] = {}
         #: on other machines, started under an earlier coordinator: they may come back
         self._expected: set[int] = set()

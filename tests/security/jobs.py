@@ -165,14 +165,16 @@ def running(
     prefix: Sequence[str] = (),
     umask: int = 0o022,
     script_options: Sequence[str] = (),
+    gate: Path | None = None,
 ) -> Iterator[Running]:
     """A run of `scripts/paced.py`; whatever is left of it is killed at the end."""
-    gate, log = directory / "gate", directory / "printed.txt"
-    out = out or directory / "out"
+    log, out = directory / "printed.txt", out or directory / "out"
     command = [*prefix, str(ISOSCALE), "run", str(PACED), "--workers", str(WORKERS), "--out", str(out)]
     # What a script's waiting says of speeds is nothing to act on.
     command.append("--no-rebalance")
-    gate.write_text(str(allowed))
+    if gate is None:
+        gate = directory / "gate"
+        gate.write_text(str(allowed))
     with log.open("w") as file:
         process = subprocess.Popen(
             [*command, *map(str, options), "--", str(steps), str(gate), *script_options],

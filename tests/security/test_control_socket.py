@@ -26,7 +26,7 @@ from isoscale.runtime.handle import JobHandle
 from tests.security.jobs import STEPS, Running, isoscale, running
 from tests.security.sockets import is_loopback, tcp_sockets
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(400)]
 
 HOST = "127.0.0.2"
 

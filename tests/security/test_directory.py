@@ -8,11 +8,13 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from isoscale.backends.local import is_executor
+from isoscale.cli.options import claim_directory
 from isoscale.errors import UserError
 from isoscale.kinds import DeviceSet
 from isoscale.protocol import messages as m
@@ -63,6 +65,19 @@ def test_of_two_coordinators_one_is_refused_and_changes_nothing(tmp_path: Path) 
     second.close()
     with pytest.raises(UserError, match="not the directory of a run"):
         read_address(tmp_path)
+
+
+def test_of_many_runs_that_want_a_directory_one_gets_it(tmp_path: Path) -> None:
+    def claim(_: int) -> bool:
+        try:
+            claim_directory(tmp_path / "out", "train.py")
+        except UserError as error:
+            assert error.exit_code == 2
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(claim, range(40))) == 1
 
 
 def test_whoever_takes_over_shows_the_same_certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

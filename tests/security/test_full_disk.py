@@ -13,7 +13,7 @@ import pytest
 from isoscale.runtime import checkpoint
 from tests.security.jobs import STEPS, isoscale, running
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(400)]
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from tests.security.jobs import PACED, Running, isoscale, running
 
 pytestmark = [
     pytest.mark.processes,
+    pytest.mark.timeout(400),
     pytest.mark.skipif(shutil.which("openssl") is None, reason="makes certificates with openssl"),
 ]
 
