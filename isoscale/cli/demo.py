@@ -1,112 +1,218 @@
-"""`scripts/demo`: one job on 1, 2, 3 and 4 executors and under stock DDP; five equal digests and a picture.
+"""`scripts/demo`: a job to which things happen while it trains, and stock DDP, to which nothing happens. Same bits.
 
-Trains `isoscale/recipes/digits.py` with four logical workers. Exits 1 if a digest differs.
+Trains `isoscale/recipes/digits.py` with four logical workers on 1, 3, 2 and 4 executors; one of them is killed, one is
+slowed down. Everything is asked for while training goes on, as `isoscale scale` does, and done to real processes.
+Leaves a report. Exits 1 if a digest differs.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import os
+import signal
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-from isoscale.cli.progress import Progress, count
+from isoscale.backends.local import born
+from isoscale.cli.progress import Progress
+from isoscale.cli.report import report
 from isoscale.cli.run import report_failure
 from isoscale.cli.verify import ReferenceProgress
 from isoscale.kinds import DeviceSet
+from isoscale.protocol import messages as m
 from isoscale.protocol.events import read_events
 from isoscale.runtime.coordinator import RunResult, run_job
+from isoscale.runtime.handle import JobHandle
 from isoscale.runtime.verify import run_reference_ranks
-from isoscale.types import JobSpec
+from isoscale.types import JobSpec, Settings
 
 _WORKERS = 4
-_EPOCHS = "4"
+_EPOCHS = "30"
+#: committed steps between two events of the story
+_QUIET_STEPS = 60
+#: a slow executor is stopped for two slices and runs for one
+_SLICE_S = 0.03
 
 
 def main() -> int:
     console = Console(soft_wrap=True)
     out = Path("runs") / f"demo-{time.strftime('%Y%m%d-%H%M%S')}"
     script = Path(__file__).parent.parent / "recipes" / "digits.py"
-    spec = JobSpec(workers=_WORKERS, script=str(script), script_args=("--epochs", _EPOCHS))
-    console.print(f"\n[bold]One job, {_WORKERS} logical workers, on 1 to {_WORKERS} executors and under stock DDP[/]")
+    spec = JobSpec(workers=_WORKERS, script=str(script), script_args=("--epochs", _EPOCHS), out=str(out))
+    console.print(f"\n[bold]One job, {_WORKERS} logical workers; executors come, go, slow down and die as it trains[/]")
     console.print("A small convolutional network on handwritten digits: BatchNorm, dropout, random shifts.\n")
-    runs: dict[str, RunResult] = {}
-    for executors in range(1, _WORKERS + 1):
-        name = count(executors, "executor")
-        result = _elastic(console, replace(spec, out=str(out / f"executors-{executors}")), executors, name)
-        if result.exit_code:
-            report_failure(result, out / f"executors-{executors}")
-            return result.exit_code
-        runs[name] = result
-    with ReferenceProgress(console, _WORKERS) as progress:
-        reference_spec = replace(spec, out=str(out / "stock-ddp"))
-        reference = asyncio.run(run_reference_ranks(reference_spec, "cpu", progress))
+    out.mkdir(parents=True)
+    result, untold = asyncio.run(_story(console, spec))
+    if result.exit_code:
+        report_failure(result, out)
+        return result.exit_code
+    for what in untold:
+        console.print(Text(f"the job was over before this could happen: {what}", style="yellow"))
+    console.print("\nThe same script under stock DistributedDataParallel, undisturbed:")
+    with ReferenceProgress(console, _WORKERS, result.step) as progress:
+        stock = JobSpec(workers=_WORKERS, script=spec.script, script_args=spec.script_args, out=str(out / "stock-ddp"))
+        reference = asyncio.run(run_reference_ranks(stock, "cpu", progress))
     if reference.error:
         console.print(reference.traceback + reference.error, markup=False)
         return 1
-    stock = f"stock DDP, {_WORKERS} processes"
-    digests = {**{name: run.digest for name, run in runs.items()}, stock: reference.digest}
-    equal = len(set(digests.values())) == 1
-    console.print(_table(digests, runs, equal))
-    curves = {name: _losses(out / f"executors-{i + 1}") for i, name in enumerate(runs)}
-    picture = _draw({**curves, stock: _reference_losses(out / "stock-ddp")}, out / "loss.png")
-    console.print(f"loss curves: {picture}", highlight=False)
+    equal = result.digest == reference.digest
+    table = _table(equal)
+    losses, stock_losses = _losses(out), _stock_losses(out / "stock-ddp")
+    table.add_row("isoscale", _sizes(out), str(result.step), f"{result.digest[:24]} ...")
+    table.add_row("stock DDP", str(_WORKERS), str(reference.step), f"{reference.digest[:24]} ...")
+    console.print()
+    console.print(table)
+    same = sum(losses.get(step) == loss for step, loss in stock_losses.items())
+    console.print(f"losses equal bit for bit: {same} of {len(stock_losses)} steps\n", highlight=False)
+    report(out)
     return 0 if equal else 1
 
 
-def _elastic(console: Console, spec: JobSpec, executors: int, name: str) -> RunResult:
-    Path(spec.out).mkdir(parents=True)
-    with Progress(console, name, quiet_logs=True) as progress:
-        return asyncio.run(run_job(spec, DeviceSet((("cpu", executors),)), progress))
+class _Stage(Progress):
+    """Shows the job, without what it logs after every epoch, and knows who plays."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self._lines = console
+        self.step = 0
+        self.members: list[int] = []
+        self.shares: list[int] = []
+        self.pids: dict[int, int] = {}
+
+    def on_begin(self, num_executors: int) -> None:
+        if not self.step:  # later ones are told as rescales
+            super().on_begin(num_executors)
+
+    def on_step(self, step: m.StepDone, num_executors: int) -> None:
+        self.step = step.step
+        super().on_step(step, num_executors)
+
+    def on_log(self, logged: m.Logged) -> None:
+        pass
+
+    def on_event(self, event: str, fields: dict[str, Any]) -> None:
+        if event == "executor_started":
+            self.pids[fields["executor"]] = fields["pid"]
+        elif event == "generation":
+            self.members, self.shares = fields["members"], fields["shares"]
+        if not (event == "rescale" and fields["from"] == fields["to"]):  # a move, told already by what caused it
+            super().on_event(event, fields)
+
+    def announce(self, text: str) -> None:
+        self._lines.print(Text(f"step {self.step}: {text}", style="bold cyan"), highlight=False)
 
 
-def _table(digests: dict[str, str], runs: dict[str, RunResult], equal: bool) -> Table:
+async def _story(console: Console, spec: JobSpec) -> tuple[RunResult, list[str]]:
+    """The job with everything that happens to it; and what did not happen because the job was over."""
+    untold = ["3 executors", "kill -9", "2 executors", "a slow device", "4 executors"]
+    stage = _Stage(console)
+    with stage:
+        job = asyncio.create_task(run_job(spec, DeviceSet((("cpu", 1),)), stage, settings=Settings(spares=3)))
+        director = asyncio.create_task(_direct(Path(spec.out), stage, untold))
+        await asyncio.wait([job, director], return_when=asyncio.FIRST_COMPLETED)
+        if director.done() and not job.done():
+            director.result()
+        result = await job
+        director.cancel()
+        with contextlib.suppress(asyncio.CancelledError, Exception):
+            await director
+    return result, untold
+
+
+async def _direct(directory: Path, stage: _Stage, untold: list[str]) -> None:
+    await _until(lambda: stage.step >= _QUIET_STEPS)
+    await _scale(directory, stage, 3)
+    untold.pop(0)
+    await _quiet(stage)
+    victim = stage.members[1]
+    stage.announce(f"kill -9 {stage.pids[victim]}, which is executor {victim}")
+    os.kill(stage.pids[victim], signal.SIGKILL)
+    await _until(lambda: victim not in stage.members)
+    # A spare takes its place.
+    await _until(lambda: len(stage.members) == 3)
+    untold.pop(0)
+    await _quiet(stage)
+    await _scale(directory, stage, 2)
+    untold.pop(0)
+    await _quiet(stage)
+    await _slow_down(stage, stage.members[1])
+    untold.pop(0)
+    await _scale(directory, stage, 4)
+    untold.pop(0)
+
+
+async def _scale(directory: Path, stage: _Stage, executors: int) -> None:
+    stage.announce(f"isoscale scale {directory} {executors}")
+    with await asyncio.to_thread(JobHandle, directory) as handle:
+        await asyncio.to_thread(handle.scale_to, executors)
+    await _until(lambda: len(stage.members) == executors)
+
+
+async def _slow_down(stage: _Stage, executor: int) -> None:
+    """Stops and continues a process in turn until its logical workers have moved away, and a while longer."""
+    pid, shares = stage.pids[executor], list(stage.shares)
+    birth = born(pid)
+    stage.announce(f"executor {executor} gets a third of its processor's time from now on")
+    done = asyncio.create_task(_moved(stage, shares))
+    try:
+        while not done.done() and born(pid) == birth:
+            os.kill(pid, signal.SIGSTOP)
+            await asyncio.sleep(2 * _SLICE_S)
+            os.kill(pid, signal.SIGCONT)
+            await asyncio.sleep(_SLICE_S)
+    finally:
+        done.cancel()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
+
+async def _moved(stage: _Stage, shares: list[int]) -> None:
+    await _until(lambda: stage.shares != shares)
+    await _quiet(stage)
+
+
+async def _quiet(stage: _Stage) -> None:
+    until = stage.step + _QUIET_STEPS
+    await _until(lambda: stage.step >= until)
+
+
+async def _until(done: Any) -> None:
+    while not done():
+        await asyncio.sleep(0.01)
+
+
+def _table(equal: bool) -> Table:
     title, style = ("the same bits", "bold green") if equal else ("THE BITS DIFFER", "bold red")
     table = Table(title=title, title_style=style, caption="digest: parameters, buffers and optimizer state")
-    for column in ("run", "steps", "accuracy", "digest"):
+    for column in ("run", "processes", "steps", "digest"):
         table.add_column(column, no_wrap=True)
-    for name, digest in digests.items():
-        run = runs.get(name)
-        accuracy = f"{run.logged['accuracy']:.4f}" if run else "-"
-        table.add_row(name, str(run.step) if run else "-", accuracy, f"{digest[:32]} ...")
     return table
 
 
-def _losses(run: Path) -> list[float]:
-    return [float(e["loss"]) for e in read_events(run / "events.jsonl") if e["event"] == "step"]
+def _sizes(run: Path) -> str:
+    sizes = [len(e["members"]) for e in read_events(run / "events.jsonl") if e["event"] == "generation"]
+    return " → ".join(str(size) for i, size in enumerate(sizes) if not i or sizes[i - 1] != size)
 
 
-def _reference_losses(run: Path) -> list[float]:
+def _losses(run: Path) -> dict[int, float]:
+    return {e["step"]: float(e["loss"]) for e in read_events(run / "events.jsonl") if e["event"] == "step"}
+
+
+def _stock_losses(run: Path) -> dict[int, float]:
     """Every rank wrote its own losses; the step's is their mean."""
     ranks = [(run / f"rank-{rank}.jsonl").read_text().splitlines() for rank in range(_WORKERS)]
-    return [
-        sum(float.fromhex(json.loads(line)["loss"]) for line in lines) / _WORKERS for lines in zip(*ranks, strict=True)
-    ]
-
-
-def _draw(curves: dict[str, list[float]], picture: Path) -> Path:
-    """The curves lie on top of each other, so each is drawn as dashes of its own phase."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(8, 4.5))
-    for i, (name, losses) in enumerate(curves.items()):
-        dashes = (i * 6, (6, 6 * (len(curves) - 1)))
-        axes.plot(range(1, len(losses) + 1), losses, color=f"C{i}", linewidth=2, linestyle=dashes)
-        axes.plot([], [], color=f"C{i}", linewidth=2, label=name)
-    axes.set(xlabel="global step", ylabel="training loss", title="One job, five runs, one curve")
-    axes.legend(frameon=False)
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.tight_layout()
-    figure.savefig(picture, dpi=130)
-    return picture
+    return {
+        step: sum(float.fromhex(json.loads(line)["loss"]) for line in lines) / _WORKERS
+        for step, lines in enumerate(zip(*ranks, strict=True), 1)
+    }
 
 
 if __name__ == "__main__":

@@ -115,6 +115,8 @@ def _news(event: str, fields: dict[str, Any]) -> str:
             return f"executor {fields['executor']} was told to go ({fields['reason']})"
         case "straggler":
             shares = "+".join(map(str, fields["shares"]))
+            if fields["ratio"] < 1.05:  # one that was slow is not any more
+                return f"logical workers now {shares}: executors are equally fast again"
             return f"executor {fields['executor']} is {fields['ratio']:.1f}x slower; logical workers now {shares}"
         case "suspect":
             return f"executor {fields['executor']} computes wrong bits: {fields['reason']}"
