@@ -16,6 +16,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from isoscale.core import codec
 from isoscale.errors import CheckpointError
 from isoscale.protocol import messages as m
 from isoscale.runtime import checkpoint
@@ -45,6 +48,7 @@ class CheckpointWriter:
         self._asked = False
         self._last_step = -1
         self._thread: threading.Thread | None = None
+        self._memory: torch.Tensor | None = None
 
     def ask(self) -> None:
         """A checkpoint is wanted at the next place for one. From any thread."""
@@ -61,8 +65,11 @@ class CheckpointWriter:
                 self._send(m.Warned(message=f"no checkpoint at step {job.step}: the last one is still being written"))
             return
         begun = time.perf_counter()
-        snapshot = take_snapshot(job, loader, copy=True)
+        block = codec.pack(take_snapshot(job, loader, copy=False), into=self._memory)
         blocked = time.perf_counter() - begun
+        # Kept for the next one: asking the system for fresh pages costs more than the copy.
+        self._memory = block if self._memory is None or block.numel() > self._memory.numel() else self._memory
+        snapshot = codec.unpack(block, copy=False)
         self._asked, self._last_step = False, job.step
         self._thread = threading.Thread(
             target=self._write, args=(snapshot, job.step, generation, blocked), name="checkpoint", daemon=True

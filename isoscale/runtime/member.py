@@ -82,6 +82,8 @@ class Member:
         self._exchange: Exchange | None = None
         self._reported = 0
         self._newest_step = 0
+        #: memory for the state that is to be handed over
+        self._room: torch.Tensor | None = None
         self._generation_step = 0
         self._job: Job | None = None
         #: what was reported at the end of the training function
@@ -367,6 +369,7 @@ class Member:
         if job._at_end():
             return
         self.writer.arrive(job, loader, self.generation)
+        self._make_room(job, loader)
         while True:
             if self._recover is not None:
                 job._engine.use(self._find_others().exchange)
@@ -378,6 +381,21 @@ class Member:
                 self._hold_for_plan(job, loader)
             else:
                 return
+
+    def _make_room(self, job: Job, loader: Loader) -> None:
+        """A switch is near: have memory for the state at hand, so that the pause is no longer than the copy."""
+        prepared = self._prepared
+        if prepared is None or self._room is not None:
+            return
+        order = prepared.order
+        if order.index in order.senders.values() or (order.index < 0 and -1 in order.senders.values()):
+            size = codec.packed_size(take_snapshot(job, loader, copy=False))
+            self._room = torch.empty(size + size // 16, dtype=torch.uint8)
+            threading.Thread(target=self._room.zero_, name="make room", daemon=True).start()
+
+    def _packed(self, job: Job, loader: Loader) -> torch.Tensor:
+        room, self._room = self._room, None
+        return codec.pack(take_snapshot(job, loader, copy=False), into=room)
 
     def _hold_for_plan(self, job: Job, loader: Loader) -> None:
         left_at, at = time.time(), time.monotonic()
@@ -412,7 +430,7 @@ class Member:
             if mine:
                 from isoscale.runtime.collective import send_blob
 
-                blob = codec.pack(take_snapshot(job, loader, copy=False))
+                blob = self._packed(job, loader)
                 for target in mine:
                     send_blob(prepared.exchange.group, blob, target)  # type: ignore[attr-defined]
         except ExchangeBrokenError:
@@ -431,7 +449,7 @@ class Member:
         if prepared.handover is not None and self.executor == self.members[0]:
             from isoscale.runtime.collective import send_blob
 
-            blob = codec.pack(take_snapshot(job, loader, copy=False))
+            blob = self._packed(job, loader)
             try:
                 for position in range(1, len(prepared.order.senders) + 1):
                     send_blob(prepared.handover, blob, position)
