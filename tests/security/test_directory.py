@@ -71,8 +71,7 @@ def test_of_many_runs_that_want_a_directory_one_gets_it(tmp_path: Path) -> None:
     def claim(_: int) -> bool:
         try:
             claim_directory(tmp_path / "out", "train.py")
-        except UserError as error:
-            assert error.exit_code == 2
+        except UserError:
             return False
         return True
 
