@@ -138,6 +138,11 @@ class ContextSwitch:
         elif self._objects and len(self._packed) < self._n:
             self._packed = {rank: self._pack_objects(rank) for rank in range(self._n)}
 
+    @property
+    def can_rewind(self) -> bool:
+        """Not where per-worker objects were not remembered, because nobody else was there to do the step again with."""
+        return not self._objects or len(self._packed) == self._n
+
     def rewind(self) -> None:
         """All contexts are again as the step found them."""
         self.leave()

@@ -249,7 +249,8 @@ def _save_after_crash(job: Job, member: Member) -> None:
     """The script raised. In a turn, the last committed step is still whole; outside turns it is half done."""
     engine = job._engine
     loader = next((one for one in job._training_loaders.values() if one.is_open), None)
-    if engine.turn.logical_rank is not None and engine.turn.training and loader is not None:
+    in_turn = engine.turn.logical_rank is not None and engine.turn.training
+    if in_turn and loader is not None and engine.contexts.can_rewind:
         engine.turn.logical_rank = None
         engine.rewind()
         member.writer.write_now(job, loader, member.generation)
