@@ -21,9 +21,8 @@ _REQUIRED = ("name", "submit_s", "devices")
 
 def read_own(path: Path) -> Iterator[TraceJob]:
     for row in table(path, _REQUIRED):
-        duration_s = row.number("duration_s", -1.0, least=-1.0)
-        steps = row.number("steps", -1.0, least=-1.0)
-        if duration_s < 0 and steps < 0:
+        duration_s, steps = _optional(row, "duration_s"), _optional(row, "steps")
+        if duration_s is None and steps is None:
             raise row.bad("duration_s", "", "neither duration_s nor steps is given", "give one of them")
         devices = row.count("devices")
         kinds = tuple(part.strip() for part in row.text("kinds", "").split("|") if part.strip())
@@ -31,8 +30,8 @@ def read_own(path: Path) -> Iterator[TraceJob]:
             name=row.text("name"),
             submit_s=row.number("submit_s"),
             devices=devices,
-            duration_s=duration_s if duration_s >= 0 else None,
-            steps=steps if steps >= 0 else None,
+            duration_s=duration_s,
+            steps=steps,
             workers=row.count("workers", 0),
             min_devices=row.count("min_devices", 0),
             max_devices=row.count("max_devices", 0),
@@ -43,7 +42,7 @@ def read_own(path: Path) -> Iterator[TraceJob]:
             turn_s=_turn_times(row),
             tenant=row.text("tenant", ""),
             priority=row.count("priority", 0, least=0),
-            deadline_s=row.number("deadline_s", -1.0, least=-1.0) if row.text("deadline_s", "") else None,
+            deadline_s=_optional(row, "deadline_s"),
             status=row.text("status", ""),
         )
 
@@ -73,15 +72,16 @@ def _turn_times(row: Row) -> dict[str, float]:
     return found
 
 
+def _optional(row: Row, column: str) -> float | None:
+    return row.number(column) if row.text(column, "") else None
+
+
 def _text(value: object) -> str:
-    match value:
-        case None | 0 | "" | ():
-            return "" if value != 0 or value is None else "0" if isinstance(value, float) else ""
-        case dict():
-            return "|".join(f"{kind}={_text(seconds)}" for kind, seconds in value.items())
-        case tuple():
-            return "|".join(map(str, value))
-        case float():
-            return repr(int(value)) if value == int(value) else repr(value)
-        case _:
-            return str(value)
+    if isinstance(value, dict):
+        return "|".join(f"{kind}={_text(seconds)}" for kind, seconds in value.items())
+    if isinstance(value, tuple):
+        return "|".join(map(str, value))
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() else repr(value)
+    # A whole 0 means "as usual", as nothing does.
+    return str(value) if value else ""

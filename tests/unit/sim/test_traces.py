@@ -61,6 +61,7 @@ def test_fields_of_each_format(tmp_path: Path) -> None:
         ("job_id,submission_time,duration,num_gpu\na,nan,2,1\n", ":2 submission_time=nan", "is out of range"),
         ("job_id,submission_time,duration,num_gpu\na,1\n", ":2 duration", "the line is too short"),
         ("name,submit_s,devices\na,1,1\n", ":2 duration_s", "neither duration_s nor steps"),
+        ("name,submit_s,devices,duration_s\na,1,1,-5\n", ":2 duration_s=-5", "is out of range"),
         ("#\nname,submit_s,devices,steps,turn_s\na,1,1,5,V100\n", ":3 turn_s=V100", "is not KIND=SECONDS"),
         ("timestamp,duration,num_gpus,cluster\nyesterday,1,1,vc\n", ":2 timestamp=yesterday", "is not a time"),
         ("job_id,submission_time,duration,num_gpu\na,1,2,1\na,1,2,1\n", " name=a", "two jobs have this name"),
