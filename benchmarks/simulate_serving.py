@@ -1,6 +1,6 @@
 """A serving cluster lends its idle devices to elastic training: how much more they compute, and how fast they are back.
 
-512 devices in nodes of 8 serve a load that swings over the day; training jobs (generated, Philly-like, more than fit)
+192 devices in nodes of 8 serve a load that swings over the day; training jobs (generated, Philly-like, more than fit)
 use what serving lends and give it back on demand. Three days are simulated, after which whatever still runs is cut
 off. Stop-free scaling: a job that must shrink finishes its step and goes on with what it has left; a step that takes
 longer than 5 s is given up and made again by those who stay.
@@ -34,10 +34,10 @@ _POLICIES = {"fifo-backfill": 0.0, "easyscale": 60.0, "autoscaler": 60.0, "flow"
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a tenth of the cluster; prints, saves nothing")
+    parser.add_argument("--quick", action="store_true", help="a quarter of the cluster; prints, saves nothing")
     parser.add_argument("--policies", default=",".join(_POLICIES))
     arguments = parser.parse_args()
-    nodes, jobs = (6, 600) if arguments.quick else (64, 6000)
+    nodes, jobs = (6, 600) if arguments.quick else (24, 2250)
     rows = []
     for shape, load in _SHAPES.items():
         for policy in arguments.policies.split(","):
@@ -49,8 +49,8 @@ def main() -> None:
                 f"{row['reclaim_max_s']} s; {row['jobs_finished']} jobs, {row['cpu_s']} CPU s",
                 flush=True,
             )
-    if not arguments.quick:
-        save("simulate_serving", rows)
+            if not arguments.quick:
+                save("simulate_serving", rows)
 
 
 def _one(load: ServingLoad, policy: str, nodes: int, jobs: int) -> dict[str, object]:
