@@ -27,6 +27,7 @@ from isoscale.backends.local import (
     start_process,
 )
 from isoscale.clock import Clock, WallClock
+from isoscale.core.factors import differences
 from isoscale.errors import CheckpointError, IsoscaleError, UserError
 from isoscale.kinds import DeviceSet, executor_environment, profile_named, profile_of
 from isoscale.protocol import messages as m
@@ -226,6 +227,8 @@ class _Coordinator:
 
     def _newest_checkpoint(self, *, required: bool) -> tuple[str, int]:
         directory = Path(self._spec.out) / "checkpoints"
+        with contextlib.suppress(OSError):
+            checkpoint.clean_temporaries(directory)  # of those who died while they wrote
         found = checkpoint.newest(directory, self._warn) if directory.is_dir() else None
         if found is None:
             if required:
@@ -628,6 +631,4 @@ def _own_pid() -> int:
 
 
 def _level_differences(level: Level, mine: Mapping[str, str], theirs: Mapping[str, str]) -> tuple[str, ...]:
-    from isoscale.core.determinism import differences
-
     return differences(mine, theirs, level)

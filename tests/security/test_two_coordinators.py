@@ -23,6 +23,8 @@ def test_those_left_over_from_before_leave(tmp_path: Path, undisturbed: str) -> 
         orphans = {event["executor"]: event["pid"] for event in before.events("executor_started")}
         os.kill(before.process.pid, signal.SIGKILL)
         before.process.wait()
+        left_over = out / "checkpoints" / ".step-00000002-9-1.tmp.pt"
+        left_over.write_bytes(b"half of a checkpoint")
         before.allow(10)  # they train on
         options = ["--executors", 2, "--checkpoint-every", 2, "--resume"]
         with running(tmp_path / "after", *options, out=out, gate=before.gate) as after:
@@ -34,6 +36,7 @@ def test_those_left_over_from_before_leave(tmp_path: Path, undisturbed: str) -> 
                 assert len(refused.stdout.splitlines()) == 1
             after.until(lambda: not any(map(_is_alive, orphans.values())), "those of before are gone")
             summary = after.finish()
+    assert not left_over.exists()
     assert summary["digest"].startswith(undisturbed)
     assert summary["step"] == STEPS
     assert not orphans.keys() & {event["executor"] for event in after.events("executor_started")[2:]}
