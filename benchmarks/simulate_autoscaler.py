@@ -1,13 +1,13 @@
 """Effective Elastic Scaling's comparison: an autoscaler that chooses batches, against elastic schedulers that cannot.
 
 Four job categories with costs fitted to ElasticFlow's measurements on A100 (the table that the package ships):
-compute-bound (vgg16), communication-bound (resnet50_cifar10), balanced (resnet50), limited by communication beyond a few
-devices (bert). A job trains a fixed number of samples, with any batch between its bounds; a device holds at most
+compute-bound (vgg16), communication-bound (resnet50_cifar10), balanced (resnet50), limited by communication beyond a
+few devices (bert). A job trains a fixed number of samples, with any batch between its bounds; a device holds at most
 `max_local` samples, and nobody accumulates. Baselines hold the batch at its largest, smallest or a random value. Jobs
 arrive for 480 minutes; decisions every 10 minutes; a change costs 30 s; at most 10 devices a job.
 
-The grid (2 clusters x 3 arrival patterns x 3 mixes x queue and drop, 5 policies) was fixed before anything was tuned and
-is printed whole. Load is work on one device at its best batch, over what the cluster could do.
+The grid (2 clusters x 3 arrival patterns x 3 mixes x queue and drop, 5 policies) was fixed before anything was tuned
+and is printed whole. Load is work on one device at its best batch, over what the cluster could do.
 """
 
 from __future__ import annotations

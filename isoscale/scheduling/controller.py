@@ -170,6 +170,7 @@ class Controller:
             remaining=MappingProxyType(self._remaining),
             quotas=self._quotas,
             objective=self._objective,
+            interval_s=self.interval_s,
             rescale_s=self._rescale_s,
         )
 

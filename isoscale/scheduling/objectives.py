@@ -34,11 +34,12 @@ def option_values(
     total: int,
     *,
     all_declared: bool = True,
+    interval_s: float = 0.0,
 ) -> tuple[list[Floats], Floats]:
     """The value of each option of each job, and the worth of a unit of each job's work.
 
     `sizes` are the options' sizes in devices of the best kind (`sizes_of`), `total` is the cluster's. `remaining` is
-    declared work, or expected work where `all_declared` is False.
+    declared work, or expected work where `all_declared` is False; decisions are `interval_s` apart.
     """
     tables = [_by_size(job, size, total) for job, size in zip(options, sizes, strict=True)]
     if objective == "throughput":
@@ -50,6 +51,11 @@ def option_values(
         # if they were known makes jobs overtake each other for nothing.
         worth = np.array([1.0 / max(work, 1e-300) for work in remaining])
     values = [weight * job.rates for weight, job in zip(worth, options, strict=True)]
+    if objective in ("jct", "efficiency") and all_declared and interval_s > 0:
+        values = [
+            _until_next_round(value, job.rates, work, interval_s)
+            for value, job, work in zip(values, options, remaining, strict=True)
+        ]
     if objective == "makespan":
         needs = _needs(tables, remaining, total)
         values = [
@@ -83,6 +89,17 @@ def sizes_of(options: Sequence[DeviceOptions]) -> list[Floats]:
     known = ~np.isnan(relative)
     mean = np.where(known.any(axis=0), np.nansum(relative, axis=0) / np.maximum(known.sum(axis=0), 1), 1.0)
     return [np.asarray(job.counts @ mean, dtype=np.float64) for job in options]
+
+
+def _until_next_round(values: Floats, rates: Floats, work: float, interval_s: float) -> Floats:
+    """Values of a job that ends before the next decision: w * work, and a second for each second that it ends sooner.
+
+    Its devices then stand idle until that decision, so speed beyond the end is worth nothing.
+    """
+    ends = rates * interval_s > work
+    seconds_left = interval_s - work / np.where(ends, rates, 1.0)
+    worth_of_all = values * work / np.where(ends, rates, 1.0)
+    return np.where(ends, (worth_of_all + seconds_left) / interval_s, values)
 
 
 def _by_size(job: DeviceOptions, sizes: Floats, total: int) -> Floats:

@@ -195,6 +195,8 @@ class ClusterState:
     #: devices a tenant may hold while others wait; a tenant without an entry has no limit
     quotas: Mapping[str, int] = field(default_factory=dict)
     objective: Objective = "jct"
+    #: seconds to the next decision at the earliest; 0 if one follows every event
+    interval_s: float = 0.0
     #: seconds a job stands still when its devices change, as measured; what a change has to be worth
     rescale_s: float = 0.0
 

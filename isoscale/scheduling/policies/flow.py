@@ -84,7 +84,15 @@ class Flow:
         ]
         total = int(sum(capacity)) if len(capacity) == 1 else _whole_size(options, sizes, capacity)
         all_declared = all(self._is_declared(state, job) for job in jobs)
-        values, worth = option_values(state.objective, options, sizes, remaining, total, all_declared=all_declared)
+        values, worth = option_values(
+            state.objective,
+            options,
+            sizes,
+            remaining,
+            total,
+            all_declared=all_declared,
+            interval_s=state.interval_s,
+        )
         charged = [
             self._charge(state, job, one, value, work)
             for job, one, value, work in zip(jobs, options, values, remaining, strict=True)
