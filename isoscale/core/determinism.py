@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 import torch
 
 from isoscale import env
+from isoscale.core.factors import differences
 from isoscale.errors import DeterminismError, UserError
 from isoscale.kinds import CAP_VARIABLES, NumericProfile, profile_named
 from isoscale.types import Level
@@ -33,8 +34,6 @@ _OTHER_VARIABLES = frozenset(
         "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
     }
 )
-
-_INSTRUCTION_SET_FACTORS = frozenset({"caps", "cpu_capability", "has_nnpack"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,24 +117,6 @@ def factors(environ: Mapping[str, str] | None = None) -> Factors:
         flushes_denormals=flushes_denormals(),
         caps=_assignments(CAP_VARIABLES - _OTHER_VARIABLES, environ),
         environment=_assignments(_OTHER_VARIABLES, environ),
-    )
-
-
-def differences(mine: Mapping[str, str], theirs: Mapping[str, str], level: Level) -> tuple[str, ...]:
-    """One line for each factor (as `Factors.to_dict` gives them) that must be the same at `level` and is not.
-
-    At `elastic` instruction sets may differ, if the fingerprints do not; at `off` everything may.
-
-    >>> differences({"num_threads": "1", "caps": ""}, {"num_threads": "2", "caps": "MKL_CBWR=AVX2"}, "elastic")
-    ("num_threads: '1' != '2'",)
-    """
-    if level == "off":
-        return ()
-    names = {*mine, *theirs} - (_INSTRUCTION_SET_FACTORS if level == "elastic" else set())
-    return tuple(
-        f"{name}: {mine.get(name)!r} != {theirs.get(name)!r}"
-        for name in sorted(names)
-        if mine.get(name) != theirs.get(name)
     )
 
 

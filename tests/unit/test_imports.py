@@ -19,6 +19,8 @@ LIGHT = [
     "isoscale.protocol.events",
     "isoscale.scheduling",
     "isoscale.sim",
+    "isoscale.core.factors",
+    "isoscale.runtime.coordinator",
 ]
 
 CODE = """
