@@ -101,6 +101,8 @@ class Membership:
     checkpoint: str = ""
     refused: str = ""
     _reference: m.Hello | None = None
+    #: executors that an earlier coordinator had told of a generation they were not in yet
+    _uncertain: set[int] = field(default_factory=set)
     #: newcomers on their way
     _awaited: set[int] = field(default_factory=set)
     _broken_at: float | None = None
@@ -109,6 +111,8 @@ class Membership:
     _num_unformed: int = 0
     _stillborn: int = 0
     _restarts: int = 0
+    #: while executors gather: at least so many must still be set up
+    _lacking: int = 0
     _reported: dict[int, m.Beat] = field(default_factory=dict)
     _recovered: dict[int, m.Switched] = field(default_factory=dict)
     _finished: dict[int, m.Finished] = field(default_factory=dict)
@@ -163,7 +167,9 @@ class Membership:
                 return self._fail(refusal)
             return [Kill(one.executor, str(refusal)), *self._give_up_target(str(refusal)), *self._reconcile()]
         if self.phase == "gathering":
-            return self._begin_if_gathered()
+            # Each brings at most one nearer: with ten thousand of them nobody looks at all every time.
+            self._lacking -= 1
+            return self._begin_if_gathered() if self._lacking <= 0 else []
         if one.needed:
             one.state = "approaching"
             return [Tell(one.executor, m.Approach())]
@@ -172,7 +178,8 @@ class Membership:
     def _begin_if_gathered(self) -> list[Instruction]:
         """The first generation, when all that the target needs are set up."""
         wanted = self.roster.choose(self.target, ())
-        if wanted.missing or any(self.roster[e].state != "warm" for e in wanted.coming):
+        self._lacking = len(wanted.missing) + sum(self.roster[e].state != "warm" for e in wanted.coming)
+        if self._lacking:
             return []
         self.phase, self.attempt = "training", None
         members = wanted.coming
@@ -249,12 +256,14 @@ class Membership:
         self._awaited = {e for e in wanted.coming if self.roster[e].state != "held"}
         ready = not wanted.missing and not self._awaited
         coming = wanted.coming if ready else ()
-        leaving = tuple(e for e in self.members if e not in wanted.staying)
+        staying = set(wanted.staying)
+        leaving = tuple(e for e in self.members if e not in staying)
         if not ready:
             # A notice does not wait for a replacement, unless nobody else is there.
             leaving = tuple(e for e in leaving if self.roster[e].noticed) if wanted.staying else ()
             at_step = None
-        members = (*(e for e in self.members if e not in leaving), *coming)
+        going = set(leaving)
+        members = (*(e for e in self.members if e not in going), *coming)
         if not coming and not leaving and at_step is None:
             if self.attempt is not None and self.attempt.members != self.members:
                 self.attempt = None  # for a target that is not wanted any more
@@ -400,6 +409,9 @@ class Membership:
         concerned = attempt is not None and generation == attempt.generation
         if attempt is not None and concerned and not attempt.switch_sent:
             return self._unformed(reason)
+        if not concerned and executor in self.roster and executor not in self.members and generation < self.current:
+            # It went over to a generation that a recovery has overtaken.
+            return [*self._let_go(executor, "the others have gone on"), *self._reconcile()]
         # Of an attempt that was dropped several may say so; the present generation trains all the same.
         if (concerned or generation == self.current) and self.phase == "training" and self._broken_at is None:
             self._broken_at, self._broken_reason = now, reason
@@ -662,6 +674,8 @@ class Membership:
             self.current, self.members, self.shares = rejoin.generation, rejoin.members, rejoin.shares
         if rejoin.finished is not None:
             self._finished[hello.executor] = rejoin.finished
+        if rejoin.state == "leaving" or rejoin.highest > rejoin.generation:
+            self._uncertain.add(hello.executor)
         if rejoin.waiting:
             self._broken_reason = "an executor waited for a coordinator"
             self._broken_at = self._broken_at or 0.0
@@ -682,13 +696,17 @@ class Membership:
         if gone or self._broken_at is not None:
             self._broken_at = None
             return self._recover(f"executor {gone[0]} is gone" if gone else self._broken_reason)
+        if self._uncertain & set(self.members):
+            # They may still go over to what an earlier coordinator had prepared, and nobody knows with whom.
+            return self._recover("a new coordinator")
         return [*self._announce(), *self._release_leavers(), *self._reconcile()]
 
     def _release_leavers(self) -> list[Instruction]:
         """Whoever left before this coordinator came is needed until the generation they left for has sealed."""
         if not self.sealed:
             return []
-        left = [one.executor for one in self.roster if one.state == "member" and one.executor not in self.members]
+        members = set(self.members)
+        left = [one.executor for one in self.roster if one.state == "member" and one.executor not in members]
         return [instruction for executor in left for instruction in self._let_go(executor, "left for others")]
 
     # ---- parts ----
@@ -775,8 +793,9 @@ class Membership:
     def _release(self, wanted: set[int]) -> list[Instruction]:
         """Newcomers that nobody wants any more go; warm ones are spares again."""
         instructions: list[Instruction] = []
+        members = set(self.members)
         for one in self.roster:
-            if one.executor in wanted or one.executor in self.members or one.state == "leaving":
+            if one.executor in wanted or one.executor in members or one.state == "leaving":
                 continue
             if one.state in ("approaching", "held"):
                 instructions += self._let_go(one.executor, "not wanted any more")

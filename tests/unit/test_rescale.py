@@ -83,3 +83,139 @@ def test_another_is_asked_when_the_one_who_should_save_is_gone() -> None:
     bury(world, 1)
     world.settle()
     assert isinstance(world.outcome, Done)
+
+
+def test_a_switch_of_an_earlier_coordinator_is_undone() -> None:
+    """The only holder was told to hand over and leave. Its successor does not know to whom, and asks it to stay."""
+    world = training(1)
+    world.request(devices("cpu*1"), (0,))
+    quiet(world)
+    assert world.executors[0].switch is not None
+    world.seal(1)
+    world.replace_coordinator()
+    world.settle()
+    assert world.calm()
+    assert len(world.membership.members) == 1
+
+
+def test_one_whose_order_to_begin_was_lost_is_not_waited_for() -> None:
+    world = World(devices("cpu*3"))
+    world.begin()
+    while len(world.executors[2].inbox) == 0:
+        for one in world.executors.values():
+            world.live(one)
+            while one.outbox:
+                world.report(one)
+    world.deliver(world.executors[0])
+    world.deliver(world.executors[1])
+    world.replace_coordinator()
+    world.settle()
+    assert world.calm()
+    assert len(world.membership.members) == 3
+
+
+def test_leavers_of_a_switch_at_the_last_step_are_not_waited_for() -> None:
+    world = training(2)
+    world.request(devices("cpu*1"))
+    quiet(world)
+    world.seal(1)
+    world.end = world.executors[0].step
+    world.settle()
+    assert isinstance(world.outcome, Done)
+    assert world.executors[1].state == "leaving"
+
+
+def test_until_the_order_to_switch_is_out_a_newer_target_counts() -> None:
+    world = training(1)
+    world.request(devices("cpu*2"))
+    for one in list(world.executors.values()):
+        world.live(one)
+    world.request(devices("cpu*1"))
+    world.settle()
+    assert world.membership.members == (0,)
+    assert world.membership.current == 1, "nobody had to change anything"
+
+
+def test_after_it_the_attempt_ends_first() -> None:
+    world = training(1)
+    world.request(devices("cpu*2"))
+    quiet(world)
+    assert world.switching == 2
+    world.request(devices("cpu*1"))
+    assert world.membership.attempt is not None
+    world.settle()
+    assert len(world.membership.members) == 1
+    assert world.membership.current > 2
+
+
+def test_a_failure_is_answered_by_all_who_hold_the_state() -> None:
+    world = training(3)
+    bury(world, 1)
+    assert world.membership.members == (0, 2)
+    assert not world.membership.sealed
+    world.settle()
+    assert len(world.membership.members) == 3, "the lost one is replaced"
+
+
+def test_leavers_stay_until_the_new_generation_has_sealed() -> None:
+    world = training(2)
+    world.request(devices("cpu*1"))
+    quiet(world)
+    world.seal(1)
+    quiet(world)
+    leaver = world.executors[1]
+    assert (leaver.state, leaver.alive, leaver.leave) == ("leaving", True, False)
+    world.seal(2)
+    quiet(world)
+    assert not leaver.alive
+
+
+def test_a_leaver_helps_when_the_stayer_dies_first() -> None:
+    world = training(2)
+    world.request(devices("cpu*1"))
+    quiet(world)
+    world.seal(1)
+    world.live(world.executors[1])
+    assert world.executors[1].state == "leaving"
+    bury(world, 0)
+    assert world.membership.members == (1,)
+    assert world.restarts == 0
+
+
+def test_newcomers_that_die_one_after_the_other_end_the_attempt() -> None:
+    world = training(1)
+    world.request(devices("cpu*2"))
+    for _ in range(3):
+        newest = max(world.executors)
+        world.executors[newest].state = "warm"
+        bury(world, newest)
+    assert "3 newcomers" in world.membership.refused
+    world.settle()
+    assert world.membership.members == (0,)
+
+
+def test_a_plan_takes_effect_at_exactly_its_step() -> None:
+    world = training(1, plan=(PlanEntry(5, devices("cpu*2")), PlanEntry(8, devices("cpu*1"))))
+    steps: list[tuple[int, int]] = []
+    for _ in range(60):
+        quiet(world)
+        world.tick(0.5)
+        for generation in world.generations():
+            if world.seal(generation):
+                group = world.members_of(generation)
+                steps += [(group[0].step, len(group))] if group else []
+    committed = dict(steps)
+    assert [committed[step] for step in (4, 5, 6, 7, 8, 9, 10)] == [1, 1, 2, 2, 2, 1, 1]
+
+
+def test_everybody_gone_begins_again_from_the_checkpoint() -> None:
+    world = training(2)
+    for _ in range(4):
+        world.seal(1)
+    world.checkpoint = 3
+    for one in list(world.executors.values()):
+        world.die(one)
+    world.settle()
+    assert world.restarts == 1
+    assert world.calm()
+    assert min(one.step for one in world.alive() if one.trains) >= 3
