@@ -91,11 +91,13 @@ class Simulation:
         self.now = submits[0] if submits[0] < math.inf else 0.0
         self._begin_devices()
         controller, timers, until = self._controller, self._timers, self._options.until_s
+        # Devices that serving still has to lend may be what a job waits for.
+        patience = _PATIENCE_ROUNDS + len(self._options.lendings)
         position = idle_rounds = 0
         while self._left:
             due = self._due()
             at = min(submits[position], timers[0][0] if timers else math.inf, due)
-            if at == math.inf or at > until or idle_rounds > _PATIENCE_ROUNDS:
+            if at == math.inf or at > until or idle_rounds > patience:
                 break
             self.now = at
             while timers and timers[0][0] <= at:

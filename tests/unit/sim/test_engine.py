@@ -120,6 +120,18 @@ def test_a_job_that_never_fits_ends_the_simulation() -> None:
         assert outcome.finished_s[1] <= 75.0
 
 
+def test_a_job_that_never_fits_ends_the_simulation_even_if_devices_fail_for_ever() -> None:
+    options = Options(failures=DeviceFailures(mean_s=100.0, repair_s=10.0))
+    outcome, _ = run([job("a", devices=9)], cluster(4), Scripted(first_fit), options)
+    assert math.isnan(outcome.finished_s[0])
+
+
+def test_a_job_waits_for_devices_that_serving_lends_late() -> None:
+    lendings = [Lending(0.0, 0, 0), *(Lending(100.0 + t, 1, t % 2) for t in range(300)), Lending(5000.0, 0, 4)]
+    outcome, _ = run([job("a", devices=4)], cluster(4, 1), Scripted(first_fit), Options(lendings=lendings))
+    assert outcome.started_s[0] == 5000.0
+
+
 def test_neighbours_slow_each_other_down_while_they_share_a_node() -> None:
     options = Options(interference=Interference(share=0.5))
     outcome, _ = run([job("a", work=100.0), job("b", 20.0, 30.0)], cluster(2), Scripted(first_fit), options)
