@@ -51,7 +51,7 @@ _ADOPTION_S = 15.0
 #: how long an executor on another machine may be without a connection
 _AWAY_S = 3.0
 #: how long one that was told it may join has to start its script
-_JOINING_S = 120.0
+_JOINING_S = 600.0
 
 
 async def run_job(

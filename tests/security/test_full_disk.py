@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from isoscale.runtime import checkpoint
-from tests.security.jobs import STEPS, isoscale, running
+from tests.security.jobs import STEPS, Running, isoscale, running
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(400)]
 
@@ -40,17 +40,22 @@ def fill(disk: Path) -> None:
             file.write(bytes(4096))
 
 
+def _checkpoints(run: Running) -> list[int]:
+    return [event["step"] for event in run.events("checkpoint")]
+
+
 def test_a_full_disk(tmp_path: Path, disk: Path, undisturbed: str) -> None:
     out = disk / "out"
     options = ["--executors", 2, "--checkpoint-every", 5, "--keep-checkpoints", 2]
     with running(tmp_path, *options, out=out, script_options=["print"]) as run:
-        run.allow(12)
-        run.until(lambda: len(run.events("checkpoint")) == 2, "two checkpoints")
+        for step in (5, 10):  # one after the other: a checkpoint is left out while another one is being written
+            run.allow(step + 2)
+            run.until(lambda step=step: _checkpoints(run) == [*range(5, step + 1, 5)], "a checkpoint")
         fill(disk)
         before = run.step()
-        run.allow(22)
+        run.allow(17)
         run.until(lambda: "events cannot be written" in run.printed, "a warning")
-        run.until(lambda: "cannot write it" in run.printed, "a warning of the checkpoint")
+        run.until(lambda: "step-00000015.pt: cannot write it" in run.printed, "a warning of the checkpoint")
         whole = checkpoint.newest(out / "checkpoints", lambda _: None)
         assert whole is not None
         assert whole.step == 10
@@ -59,12 +64,12 @@ def test_a_full_disk(tmp_path: Path, disk: Path, undisturbed: str) -> None:
         run.until(lambda: run.step() >= 30, "it goes on")
         # What happened meanwhile has been kept, and comes in order.
         assert [event["step"] for event in run.events("step")] == list(range(1, 31))
-        assert before < 20
+        assert before == 12
         warnings = [event["message"] for event in run.events("warning")]
         assert any("cannot write it (No space left on device)" in message for message in warnings)
         assert any("what the script prints is lost" in message for message in warnings)
         assert not list((out / "checkpoints").glob(".*.tmp*"))
-        run.until(lambda: run.events("checkpoint")[-1]["step"] == 25, "a checkpoint again")
+        run.until(lambda: _checkpoints(run)[-1] == 25, "a checkpoint again")
         fill(disk)
         run.allow(10**6)
         assert run.process.wait(250) == 1
