@@ -35,7 +35,7 @@ __all__ = ["Outcome", "Result", "Story", "compare", "main", "result_of", "run_st
 _WORKERS = 4
 _EPOCHS = 4
 _STEPS_PER_EPOCH = 20
-_TIMEOUT_S = 150.0
+_TIMEOUT_S = 240.0
 #: points that are reached without a rescale, and those of one
 _POINTS = ["forward", "backward", "exchange", "contexts", "seal", "sealed", "optimizer", "evaluation", "end", "ended"]
 _RESCALE_POINTS = ["forming", "formed", "switch", "handover", "handed", "joining", "landing", "leaving", "agreeing"]

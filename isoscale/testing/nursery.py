@@ -129,6 +129,9 @@ def serve() -> None:
     address = sys.argv[1]
     for module in ("isoscale.cli.app", "isoscale.runtime.executor", "numpy"):
         importlib.import_module(module)
+    # What every executor does first, and what costs little a second time. One thread: a fork has no others.
+    importlib.import_module("torch").set_num_threads(1)
+    importlib.import_module("isoscale.core.fingerprint").kernel_digests()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody here asks how a child ended
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(f"{address}.new")

@@ -33,7 +33,7 @@ Found = TypeVar("Found")
 #: SIGUSR1 makes a coordinator print where its threads are
 _COMMAND = "import faulthandler, signal; faulthandler.register(signal.SIGUSR1); from isoscale.cli import main; main()"
 _POLL_S = 0.01
-_PATIENCE_S = 90.0
+_PATIENCE_S = 240.0
 
 
 class JobEndedError(Exception):

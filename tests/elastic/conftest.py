@@ -1,0 +1,56 @@
+"""One undisturbed run for all stories, and a way to begin a job that must end like it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isoscale.testing import Nursery, RunningJob, short_job_path, start
+from isoscale.testing.chaos import Result, compare, result_of, undisturbed
+
+#: seconds that a turn takes until the story is told: long enough for newcomers on a busy machine
+TURN_S = 0.15
+
+
+@pytest.fixture(scope="session")
+def nursery() -> Iterator[Nursery]:
+    with Nursery() as one:
+        yield one
+
+
+@pytest.fixture(scope="session")
+def expected(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Result:
+    return undisturbed(tmp_path_factory.mktemp("undisturbed") / "run", nursery)
+
+
+@pytest.fixture
+def begin(nursery: Nursery, tmp_path: Path) -> Iterator[Callable[..., RunningJob]]:
+    """`testing.start` of the short job: 4 logical workers, 80 steps; nothing of it outlives the test."""
+    jobs: list[RunningJob] = []
+
+    def begin(*, turn_s: float = TURN_S, **options: Any) -> RunningJob:
+        # Stragglers have tests of their own; on a busy machine they would come into every story.
+        options = {"out": tmp_path / "run", "nursery": nursery, "lost_after_s": 5.0} | options
+        options["options"] = ["--no-rebalance", *options.get("options", [])]
+        job = start(short_job_path(), script_args=["4", str(turn_s)], **options)
+        jobs.append(job)
+        return job
+
+    yield begin
+    for job in jobs:
+        job.close()
+
+
+@pytest.fixture
+def ends_the_same(expected: Result) -> Callable[[RunningJob], None]:
+    """Digest, final.pt, every step's loss and every logged value are those of the undisturbed run."""
+
+    def check(job: RunningJob) -> None:
+        job.hurry()
+        assert job.wait() == 0, job.output()
+        assert compare(expected, result_of(job)) == ""
+
+    return check
