@@ -124,8 +124,8 @@ def _parse_batches(text: str | None) -> list[int]:
 def _table(points: Sequence[Point]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("devices", no_wrap=True)
-    table.add_column("logical workers", no_wrap=True)
-    for name in ("batch", "ms a step", "of it exchange", "samples/s", "speed-up"):
+    table.add_column("split", no_wrap=True)
+    for name in ("batch", "step ms", "exchange ms", "samples/s", "speed-up"):
         table.add_column(name, justify="right", no_wrap=True)
     slowest = {batch: _on_one(points, batch) for batch in {point.batch for point in points}}
     for i, point in enumerate(points):
