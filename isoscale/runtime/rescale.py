@@ -103,6 +103,8 @@ class Membership:
     _reference: m.Hello | None = None
     #: executors that an earlier coordinator had told of a generation they were not in yet
     _uncertain: set[int] = field(default_factory=set)
+    #: executors know of a step at which they will wait for a change that will not come
+    _holds_for_nothing: bool = False
     #: newcomers on their way
     _awaited: set[int] = field(default_factory=set)
     _broken_at: float | None = None
@@ -265,6 +267,8 @@ class Membership:
         going = set(leaving)
         members = (*(e for e in self.members if e not in going), *coming)
         if not coming and not leaving and at_step is None:
+            if self._holds_for_nothing and self.attempt is None:
+                return instructions + self._attempt(members, (), (), None, "the plan is given up", self.shares)
             if self.attempt is not None and self.attempt.members != self.members:
                 self.attempt = None  # for a target that is not wanted any more
             return instructions
@@ -737,6 +741,7 @@ class Membership:
         self.members, self.shares, self.reason = members, shares, reason
         self.current = generation if generation is not None else self.generation
         self.sealed, self._broken_at = False, None
+        self._holds_for_nothing &= bool(self.plan)
         self._reported, self._recovered = {}, {}
 
     def _meeting_place(self, members: tuple[int, ...]) -> str:
@@ -811,6 +816,7 @@ class Membership:
     def _give_up_target(self, why: str) -> list[Instruction]:
         """Stay with what there is. Executors that were lost are not replaced either."""
         groups = [(self.roster[e].kind, 1) for e in self.members if e in self.roster]
+        self._holds_for_nothing |= bool(self.plan)
         self.refused, self._stillborn, self.plan = why, 0, []
         if groups:
             self.target = DeviceSet(tuple(groups))
