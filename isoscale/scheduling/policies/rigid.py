@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from isoscale.scheduling.placement import decisions_for
-from isoscale.scheduling.policies.counting import active_jobs, capacity_of, kind_of, place_counts, requested_rate
+from isoscale.scheduling.policies.counting import active_jobs, fill_gangs, place_counts, requested_rate
 from isoscale.scheduling.policy import register
 from isoscale.scheduling.state import ClusterState, Decision, JobView
 
@@ -21,14 +21,8 @@ class Srtf:
     watches_time = True
 
     def decide(self, state: ClusterState) -> list[Decision]:
-        left = {kind: capacity_of(state, kind) for kind in state.cluster.kinds}
-        counts: dict[str, int] = {}
-        jobs = sorted(active_jobs(state), key=lambda job: (-job.request.priority, remaining_s(state, job), job.order))
-        for job in jobs:
-            kind, wanted = kind_of(state, job), job.request.requested_devices
-            if wanted <= left.get(kind, 0):
-                left[kind] -= wanted
-                counts[job.name] = wanted
+        jobs = sorted(active_jobs(state), key=lambda job: (remaining_s(state, job), job.order))
+        counts = fill_gangs(state, jobs)
         targets = place_counts(state, jobs, counts, batch=lambda job, _: job.request.requested_batch)
         return decisions_for(state, targets)
 

@@ -15,7 +15,7 @@ from isoscale.scheduling.policies.counting import (
     active_jobs,
     by_kind,
     capacity_of,
-    kind_of,
+    fill_gangs,
     place_counts,
     rate_table,
 )
@@ -40,7 +40,7 @@ class Tiresias:
     def __init__(self, threshold_s: float = QUEUE_THRESHOLD_S, starvation: float = 0.0) -> None:
         self._threshold_s = threshold_s
         self._starvation = starvation
-        #: demoted jobs in order of demotion; the value is the running time at which counting began anew
+        #: demoted jobs in order of demotion, and the running time at which counting began anew for promoted ones
         self._demoted: dict[str, None] = {}
         self._forgiven: dict[str, float] = {}
 
@@ -48,7 +48,7 @@ class Tiresias:
         queues = self._queues(state)
         jobs = [job for queue in queues for job in queue]
         targets = place_counts(
-            state, jobs, self._gangs(state, queues), batch=_requested, first="given", most_free_first=True
+            state, jobs, fill_gangs(state, jobs), batch=_requested, first="given", most_free_first=True
         )
         return decisions_for(state, targets)
 
@@ -66,16 +66,6 @@ class Tiresias:
                 self._demoted[name] = None
         return [job for job in jobs.values() if job.name not in self._demoted], [jobs[name] for name in self._demoted]
 
-    def _gangs(self, state: ClusterState, queues: tuple[list[JobView], list[JobView]]) -> dict[str, int]:
-        left = {kind: capacity_of(state, kind) for kind in state.cluster.kinds}
-        counts: dict[str, int] = {}
-        for job in (job for queue in queues for job in queue):
-            kind, wanted = kind_of(state, job), job.request.requested_devices
-            if wanted <= left.get(kind, 0):
-                left[kind] -= wanted
-                counts[job.name] = wanted
-        return counts
-
 
 @register("elastic-tiresias", summary="Tiresias with EDL's compaction and expansion")
 class ElasticTiresias(Tiresias):
@@ -91,7 +81,7 @@ class ElasticTiresias(Tiresias):
 
     def decide(self, state: ClusterState) -> list[Decision]:
         queues = self._queues(state)
-        counts = self._gangs(state, queues)
+        counts = fill_gangs(state, [job for queue in queues for job in queue])
         if sum(len(queue) for queue in queues) - len(counts) > self._crowd:
             for job in queues[1]:
                 if job.name in counts:
