@@ -37,7 +37,7 @@ def reasons(job: RunningJob, event: str) -> dict[int, str]:
 
 
 def test_out_in_and_elsewhere_while_it_trains(begin: Begin, ends_the_same: EndsTheSame) -> None:
-    job = begin(executors=1, spares=1)
+    job = begin(executors=1)
     job.wait_step(2)
     job.scale(3)
     assert job.wait_members(3)[0] == 0
@@ -123,8 +123,10 @@ def test_an_executor_joins_from_another_directory(begin: Begin, ends_the_same: E
 
 def test_the_first_one_dies(begin: Begin, ends_the_same: EndsTheSame) -> None:
     job = begin(executors=2, spares=1)
-    faults.play(job, [faults.kill(executor=0, step=5)])
-    job.wait_for(lambda: 0 in reasons(job, "executor_lost") and len(job.members()) == 2, "its replacement")
+    job.wait_step(5)
+    first = job.members()[0]
+    assert job.kill(first)
+    job.wait_for(lambda: first in reasons(job, "executor_lost") and len(job.members()) == 2, "its replacement")
     ends_the_same(job)
 
 
@@ -151,6 +153,7 @@ def test_all_die_and_their_successors_begin_at_the_checkpoint(begin: Begin, ends
     ends_the_same(job)
 
 
+# Where an executor is named by its id there are no spares: one of them may be set up first, and train in its place.
 #: two deaths a run: of executor 1 at the first point in step 7, and of executor 2 at the second in step 23
 POINTS = [
     ("forward", "backward"),
@@ -190,7 +193,7 @@ def test_death_between_steps(
 
 @pytest.mark.parametrize("point", ["forming", "formed", "switch", "handover", "handed"])
 def test_death_of_one_who_gives_the_state_to_a_newcomer(begin: Begin, ends_the_same: EndsTheSame, point: str) -> None:
-    job = begin(executors=1, checkpoint_every=2, spares=1, points=[faults.at(point, executor=0)])
+    job = begin(executors=1, checkpoint_every=2, points=[faults.at(point, executor=0)])
     job.wait_for(lambda: job.events("checkpoint"), "a checkpoint")
     job.scale(2)
     job.wait_for(lambda: 0 in reasons(job, "executor_lost"), "its death")
@@ -290,7 +293,7 @@ def test_coordinator_and_executor_die_together(begin: Begin, ends_the_same: Ends
 
 def test_the_coordinator_dies_when_a_rescale_is_half_agreed(begin: Begin, ends_the_same: EndsTheSame) -> None:
     """The newcomer has formed its group and one member has not, when the coordinator dies."""
-    job = begin(executors=2, spares=1, points=[faults.at("forming", executor=1, action="sleep", seconds=1.5)])
+    job = begin(executors=2, points=[faults.at("forming", executor=1, action="sleep", seconds=1.5)])
     job.wait_step(2)
     job.scale(3)
     log = job.directory / "logs" / "executor-1.log"
