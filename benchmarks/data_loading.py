@@ -192,7 +192,7 @@ def main() -> None:
         for _ in range(options.blocks):
             times["stock"].append(first_batch(lambda d=dataset: stock_pass(d, 1)))
             times["at 0"].append(first_batch(lambda d=dataset: our_pass(d, 1)))
-            times["in the middle"].append(first_batch(lambda d=dataset: our_pass(d, 1, middle)))
+            times["in the middle"].append(first_batch(lambda d=dataset, at=middle: our_pass(d, 1, at)))
         result[name]["first_batch_s"] = {key: round(statistics.median(values), 5) for key, values in times.items()}
         print(name, json.dumps(result[name], indent=1), flush=True)
     options.out.write_text(json.dumps(result, indent=1) + "\n")

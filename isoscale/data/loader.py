@@ -3,8 +3,8 @@
 Without loader processes a batch is read in the turn, under the logical worker's own streams. With `num_workers=W` the
 executor has W processes (`data.pool`) whatever number of logical workers it hosts; batch b of a pass is read by the
 virtual worker b mod W of its logical worker, whose random streams evolve from batch to batch as they do in torch. Those
-streams are known to all executors once a step is sealed (`core.sharing.Carried`), so any executor can go on at any batch,
-without reading again what lies before; what was read ahead and not used is read again.
+streams are known to all executors once a step is sealed (`core.sharing.Carried`), so any executor can go on at any
+batch, without reading again what lies before; what was read ahead and not used is read again.
 """
 
 from __future__ import annotations

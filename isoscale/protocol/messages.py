@@ -398,17 +398,7 @@ class Reply(_Message, frozen=True, kw_only=True, tag=True):
 
 
 FromCoordinator = (
-    Welcome
-    | Begin
-    | Approach
-    | Prepare
-    | Switch
-    | Recover
-    | Leave
-    | TakeCheckpoint
-    | SaveResult
-    | Dismiss
-    | Heard
+    Welcome | Begin | Approach | Prepare | Switch | Recover | Leave | TakeCheckpoint | SaveResult | Dismiss | Heard
 )
 FromExecutor = (
     Hello

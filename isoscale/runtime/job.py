@@ -84,7 +84,7 @@ class Job:
         self._spec = spec
         self._sink = sink
         self._train_code = train_code
-        self._engine = StepEngine(exchange, ContextSwitch(spec.workers, spec.seed), Turn())
+        self._engine: StepEngine = StepEngine(exchange, ContextSwitch(spec.workers, spec.seed), Turn())
         self._state = JobState()
         self._loaders = 0
         self._limit = 0

@@ -294,7 +294,7 @@ class _Loader:
 
     def __len__(self) -> int:
         if self._train:
-            return int(len(self._loader))
+            return len(self._loader)
         assert self._loader.batch_size is not None
         return int(-(-self._smallest // self._loader.batch_size))
 
