@@ -35,7 +35,7 @@ _NEWCOMER_NICE = 5
 
 
 class Nursery:
-    """The prepared process. Used as a context manager; its children outlive it."""
+    """The prepared process. Used as a context manager; at its end its children end, too."""
 
     def __init__(self) -> None:
         self._directory = tempfile.TemporaryDirectory(prefix="nursery-")
@@ -58,9 +58,18 @@ class Nursery:
         return self
 
     def __exit__(self, *_: object) -> None:
+        for pid in self._children():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         self._process.kill()
         self._process.wait()
         self._directory.cleanup()
+
+    def _children(self) -> list[int]:
+        pid = self._process.pid
+        with contextlib.suppress(OSError):
+            return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        return []
 
     def start_coordinator(
         self, arguments: Sequence[str], environment: Mapping[str, str], log: Path, cwd: Path
