@@ -1,10 +1,10 @@
 """A job of a few seconds that would notice: everything in it that could differ by placement does.
 
-    isoscale run short_job.py --workers 4 -- [EPOCHS] [SECONDS PER TURN] [LOADER PROCESSES]
+    isoscale run short_job.py --workers 4 -- [EPOCHS] [SECONDS PER TURN] [LOADER PROCESSES] [wait]
 
 Random transforms from three streams, dropout, batch norm, momentum, a schedule, per-worker state, evaluation. As soon
 as there is a file `hurry` in the run's directory turns take no longer than they must: a test that is done with a job
-need not wait for it.
+need not wait for it. With `wait` turns take longer and longer until then: the job is not done before the test is.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from torch import nn
 
 import isoscale
 
-EPOCHS, TURN_S, LOADER_PROCESSES = 4, 0.01, 0
+EPOCHS, TURN_S, LOADER_PROCESSES, WAITS = 4, 0.01, 0, False
+#: the step from which on a job that waits becomes slower
+SLOWER_FROM = 30
 
 
 class Noisy(torch.utils.data.Dataset[tuple[torch.Tensor, torch.Tensor]]):
@@ -73,8 +75,13 @@ def train(job: isoscale.Job) -> None:
 
 
 def linger(job: isoscale.Job, seconds: float) -> None:
-    if seconds and not (job.out / "hurry").exists():
-        time.sleep(seconds)
+    late = max(0, job.step - SLOWER_FROM) if WAITS else 0
+    deadline = time.monotonic() + seconds * (1 + late**2 / 10)
+    while seconds and not (job.out / "hurry").exists():
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return
+        time.sleep(min(left, 0.05))
 
 
 def do_without_compiler() -> None:
@@ -91,4 +98,5 @@ if __name__ == "__main__":
     EPOCHS = int(given[0]) if given else EPOCHS
     TURN_S = float(given[1]) if given[1:] else TURN_S
     LOADER_PROCESSES = int(given[2]) if given[2:] else LOADER_PROCESSES
+    WAITS = given[3:] == ["wait"]
     isoscale.run(train)

@@ -11,8 +11,8 @@ import pytest
 from isoscale.testing import Nursery, RunningJob, short_job_path, start
 from isoscale.testing.chaos import Result, compare, result_of, undisturbed
 
-#: seconds that a turn takes until the story is told: long enough for newcomers on a busy machine
-TURN_S = 0.15
+#: seconds that a turn takes until the story is told; later ones take longer, so that newcomers come in time
+TURN_S = 0.04
 
 
 @pytest.fixture(scope="session")
@@ -35,7 +35,7 @@ def begin(nursery: Nursery, tmp_path: Path) -> Iterator[Callable[..., RunningJob
         # Stragglers have tests of their own; on a busy machine they would come into every story.
         options = {"out": tmp_path / "run", "nursery": nursery, "lost_after_s": 5.0} | options
         options["options"] = ["--no-rebalance", *options.get("options", [])]
-        job = start(short_job_path(), script_args=["4", str(turn_s)], **options)
+        job = start(short_job_path(), script_args=["4", str(turn_s), "0", "wait"], **options)
         jobs.append(job)
         return job
 

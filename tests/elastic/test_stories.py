@@ -96,7 +96,7 @@ def _num_training(status: dict[str, list[dict[str, object]]]) -> int:
 
 
 def test_an_executor_joins_from_another_directory(begin: Begin, ends_the_same: EndsTheSame, tmp_path: Path) -> None:
-    job = begin(executors=1, turn_s=0.3)
+    job = begin(executors=1)
     job.wait_step(1)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
