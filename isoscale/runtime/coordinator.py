@@ -141,6 +141,8 @@ class _Coordinator:
         self._hellos: dict[int, m.Hello] = {}
         #: on other machines, started under an earlier coordinator: they may come back
         self._expected: set[int] = set()
+        #: nobody has been heard since, and everybody has until then to be heard again
+        self._deaf_since = self._patient_until = 0.0
         #: were told that they may join, and when
         self._joining: dict[int, float] = {}
         self._last_checkpoint: tuple[int, float] | None = None
@@ -342,7 +344,13 @@ class _Coordinator:
         silences = {e: s for e in self._hellos if (s := self._door.silent_for(e, now)) is not None}
         # If nobody is heard, it is this machine that is cut off: the others train on, and will be heard again.
         is_heard = any(silent <= 2 * self._settings.heartbeat_s for silent in silences.values())
-        limit = self._settings.lost_after_s if is_heard else self._settings.orphan_s
+        if not is_heard:
+            # Then not all at once: TCP tries again after as long as it has already waited.
+            self._deaf_since = self._deaf_since or now
+            self._patient_until = now + max(self._settings.lost_after_s, now - self._deaf_since)
+        elif now > self._patient_until:
+            self._deaf_since = 0.0
+        limit = self._settings.lost_after_s if is_heard and not self._deaf_since else self._settings.orphan_s
         for executor, silent in silences.items():
             if silent > limit and executor not in self._processes:
                 self._door.drop(executor)

@@ -52,7 +52,6 @@ def test_a_full_disk(tmp_path: Path, disk: Path, undisturbed: str) -> None:
             run.allow(step + 2)
             run.until(lambda step=step: _checkpoints(run) == [*range(5, step + 1, 5)], "a checkpoint")
         fill(disk)
-        before = run.step()
         run.allow(17)
         run.until(lambda: "events cannot be written" in run.printed, "a warning")
         run.until(lambda: "step-00000015.pt: cannot write it" in run.printed, "a warning of the checkpoint")
@@ -64,7 +63,6 @@ def test_a_full_disk(tmp_path: Path, disk: Path, undisturbed: str) -> None:
         run.until(lambda: run.step() >= 30, "it goes on")
         # What happened meanwhile has been kept, and comes in order.
         assert [event["step"] for event in run.events("step")] == list(range(1, 31))
-        assert before == 12
         warnings = [event["message"] for event in run.events("warning")]
         assert any("cannot write it (No space left on device)" in message for message in warnings)
         assert any("what the script prints is lost" in message for message in warnings)
