@@ -34,6 +34,7 @@ def test_those_left_over_from_before_leave(tmp_path: Path, undisturbed: str) -> 
                 refused = isoscale(*command)
                 assert refused.returncode == 2, refused.stdout
                 assert len(refused.stdout.splitlines()) == 1
+            after.allow(20)  # they leave between two steps
             after.until(lambda: not any(map(_is_alive, orphans.values())), "those of before are gone")
             summary = after.finish()
     assert not left_over.exists()
