@@ -10,7 +10,7 @@ rule itself is in `data.stream_rule`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
@@ -29,6 +29,7 @@ __all__ = ["LogicalStream", "Move", "PassCounts"]
 Move = Literal["hand out", "count", "step", "end"]
 
 _MASK = 2**64 - 1
+_encode = msgspec.msgpack.Encoder().encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,10 @@ class _Before:
 class LogicalStream:
     def __init__(self, source: Source, rule: Rule, *, ledger: bool = False, training: bool = True) -> None:
         self.source, self._rule, self._ledger, self._training = source, rule, ledger, training
+        self._ahead = rule.ahead
+        #: with no partition left, all must have so many samples for a full step
+        enough = {"drop": rule.batch_size, "carry": rule.ahead, "partial": rule.batch_size + 1}
+        self._enough = enough[rule.tail]
         self._epoch = 0
         self._order: list[int] = []
         self._next = 0
@@ -100,15 +105,14 @@ class LogicalStream:
         """What all do next: give partitions out, count what is left, take a step, or end the pass."""
         if self._tail is not None:
             return "step" if self._tail.step < (len(self._tail.bounds) - 1) // self._rule.num_logical_workers else "end"
-        rule, fewest = self._rule, min(place.left for place in self._places)
-        if fewest < rule.ahead and self._next < len(self._order):
+        fewest = min([place.left for place in self._places])
+        if fewest < self._ahead and self._next < len(self._order):
             return "hand out"
-        enough = {"drop": rule.batch_size, "carry": rule.ahead, "partial": rule.batch_size + 1}[rule.tail]
-        if fewest >= enough:
+        if fewest >= self._enough:
             return "step"
         if not self._is_counted:
             return "count"
-        if rule.tail == "partial" and self._deal():
+        if self._rule.tail == "partial" and self._deal():
             return "step"
         return "end"
 
@@ -116,10 +120,10 @@ class LogicalStream:
         """The next partitions to those who have too few samples, by logical rank: (partition, logical rank)."""
         handed = []
         for rank, place in enumerate(self._places):
-            if place.left < self._rule.ahead and self._next < len(self._order):
+            if place.left < self._ahead and self._next < len(self._order):
                 partition = self._order[self._next]
                 self._next += 1
-                self._places[rank] = replace(place, partitions=(*place.partitions, partition))
+                self._places[rank] = place._replace(partitions=(*place.partitions, partition))
                 if rank in self._samples:
                     self._samples[rank].extend(partition)
                 handed.append((partition, rank))
@@ -153,8 +157,9 @@ class LogicalStream:
 
     def open(self, ranks: Sequence[int]) -> None:
         """These logical workers, and no others, live here."""
-        for rank in [rank for rank in self._samples if rank not in ranks]:
-            self._samples.pop(rank).close()
+        if not self._samples.keys() <= set(ranks):
+            for rank in [rank for rank in self._samples if rank not in ranks]:
+                self._samples.pop(rank).close()
 
     def fetch(self, logical_rank: int, *, here: bool) -> list[Any]:
         """A worker's samples of the present step, as they are stored; nothing changes if it lives elsewhere."""
@@ -165,11 +170,10 @@ class LogicalStream:
         else:
             samples = self._samples_of(logical_rank) if here else self._open(logical_rank, place)
             stored = samples.take(self._rule.batch_size)
-            left = samples.look_ahead(self._rule.ahead)
-            place = replace(samples.place(place), left=left)
+            place = samples.place(place)
         if here:
             if self._ledger:
-                place = replace(place, content=(place.content + content_sum(stored)) & _MASK)
+                place = place._replace(content=(place.content + content_sum(stored)) & _MASK)
             self._places[logical_rank] = place
         return stored
 
@@ -190,8 +194,8 @@ class LogicalStream:
     def changes_of(self, logical_rank: int) -> bytes:
         if logical_rank in self._asked:
             samples = self._samples_of(logical_rank)
-            left = samples.count() if self._round == "count" else samples.look_ahead(self._rule.ahead)
-            self._places[logical_rank] = replace(self._places[logical_rank], left=left)
+            left = samples.count() if self._round == "count" else samples.look_ahead(self._ahead)
+            self._places[logical_rank] = self._places[logical_rank]._replace(left=left)
         place = self._places[logical_rank]
         return b"" if place is self._marked[logical_rank] else _pack(place)
 
@@ -278,18 +282,20 @@ class LogicalStream:
     def _rest_here(self, here: bool) -> Rest:
         assert self._tail is not None
         if self._rest is None or not here:
-            rest = Rest(self._tail.places, self._open)
             if not here:
-                return rest
-            self._rest = rest
+                return Rest(self._tail.places, self._open)
+            # What was read ahead is the beginning of the rest, and need not be read again.
+            self._rest = Rest(
+                self._tail.places, lambda rank, place: self._samples.pop(rank, None) or self._open(rank, place)
+            )
         return self._rest
 
 
 def _pack(place: Place) -> bytes:
-    state = place.to_state()
-    del state[5]  # which partitions it has, everybody knows
-    if place.position is None or type(place.position) is int:
-        return b"m" + msgspec.msgpack.encode(state)
+    used, left, anchor, position, num_before, _, content = place  # which partitions it has, everybody knows
+    state = [used, left, anchor, position, num_before, content.to_bytes(8, "little") if content else b""]
+    if position is None or type(position) is int:
+        return b"m" + _encode(state)
     return b"c" + codec.pack(state).numpy().tobytes()
 
 

@@ -9,8 +9,8 @@ the anchor: at most two blocks, or what a reader gives at a time.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from isoscale.data.readers.source import Position, Reader, Source
 from isoscale.data.stream_rule import Rule, block_order
@@ -18,9 +18,8 @@ from isoscale.data.stream_rule import Rule, block_order
 __all__ = ["Place", "WorkerSamples"]
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a logical worker stands; never changed, only replaced."""
+class Place(NamedTuple):
+    """Where a logical worker stands; never changed, only replaced, which named tuples do fastest."""
 
     #: samples used of its sequence
     used: int = 0
@@ -36,16 +35,9 @@ class Place:
     content: int = 0
 
     def to_state(self) -> list[Any]:
-        return [
-            self.used,
-            self.left,
-            self.anchor,
-            self.position,
-            self.num_before,
-            list(self.partitions),
-            # What torch.load and MessagePack take for an integer is signed.
-            self.content.to_bytes(8, "little"),
-        ]
+        used, left, anchor, position, num_before, partitions, content = self
+        # What torch.load and MessagePack take for an integer is signed.
+        return [used, left, anchor, position, num_before, list(partitions), content.to_bytes(8, "little")]
 
     @classmethod
     def from_state(cls, state: list[Any]) -> Place:
@@ -57,16 +49,13 @@ class Place:
 class _Chunk:
     """What a reader gave in one go."""
 
-    #: place in the sequence of its first sample
+    #: place in the sequence of its first sample, and of the first one after it
     first: int
+    end: int
     samples: list[Any]
     #: of `WorkerSamples.partitions`
     partition: int
     position: Position
-
-    @property
-    def end(self) -> int:
-        return self.first + len(self.samples)
 
 
 class WorkerSamples:
@@ -75,7 +64,7 @@ class WorkerSamples:
     def __init__(self, source: Source, rule: Rule, epoch: int, logical_rank: int, place: Place) -> None:
         self._source, self._rule = source, rule
         self._epoch, self._rank = epoch, logical_rank
-        self._size = max(1, rule.shuffle_buffer)
+        self._size, self._ahead = max(1, rule.shuffle_buffer), rule.ahead
         self._used = place.used
         self._partitions = list(place.partitions)
         self._num_before = place.num_before
@@ -114,33 +103,36 @@ class WorkerSamples:
 
     def take(self, count: int) -> list[Any]:
         """The next samples, as they are stored. There must be as many, and the last block must be whole or final."""
-        self.look_ahead(self._rule.ahead + count)
-        out: list[Any] = []
+        if self._read - self._used < self._ahead + count:
+            self.look_ahead(self._ahead + count)
+        give = self._from_block if self._size > 1 else self._from_chunks
+        out = give(count)
+        self._used += len(out)
         while len(out) < count:
-            wanted = count - len(out)
-            got = self._from_block(wanted) if self._size > 1 else self._from_chunks(wanted)
-            assert got, f"logical worker {self._rank} has fewer samples than it was believed to have"
-            out = out + got if out else got
-            self._used += len(got)
-        self._forget()
+            more = give(count - len(out))
+            assert more, f"logical worker {self._rank} has fewer samples than it was believed to have"
+            self._used += len(more)
+            out = out + more
+        # What lies before the anchor is not needed any more.
+        needed = self._used - self._used % self._size
+        while self._chunks and self._chunks[0].end <= needed:
+            self._chunks.popleft()
         return out
 
     def place(self, before: Place) -> Place:
-        """Where the worker stands now."""
+        """Where the worker stands now, after it has looked ahead."""
         if self._chunks:
             chunk = self._chunks[0]
             anchor, current, position = chunk.first, chunk.partition, chunk.position
         else:
             anchor, current = self._read, self._current
             position = self._reader.position if self._reader is not None else self._position
-        return replace(
-            before,
-            used=self._used,
-            anchor=anchor,
-            position=position,
-            num_before=self._num_before + current,
-            partitions=tuple(self._partitions[current:]),
-        )
+        num_before, partitions = self._num_before + current, before.partitions
+        if num_before != before.num_before:
+            partitions = tuple(self._partitions[current:])
+        left = self._read - self._used
+        left = left if left < self._ahead else self._ahead
+        return Place(self._used, left, anchor, position, num_before, partitions, before.content)
 
     def close(self) -> None:
         if self._reader is not None:
@@ -154,8 +146,9 @@ class WorkerSamples:
                 self._reader = self._source.open(self._partitions[self._current], self._position)
             position, samples = self._reader.read()
             if samples:
-                self._chunks.append(_Chunk(self._read, samples, self._current, position))
-                self._read += len(samples)
+                end = self._read + len(samples)
+                self._chunks.append(_Chunk(self._read, end, samples, self._current, position))
+                self._read = end
                 return True
             self.close()
             self._current, self._position = self._current + 1, None
@@ -166,8 +159,8 @@ class WorkerSamples:
             self._chunks.popleft()
         if not self._chunks:
             return []
-        chunk = self._chunks[0]
-        return chunk.samples[self._used - chunk.first : self._used - chunk.first + wanted]
+        at = self._used - self._chunks[0].first
+        return self._chunks[0].samples[at : at + wanted]
 
     def _from_block(self, wanted: int) -> list[Any]:
         number, at = divmod(self._used, self._size)
@@ -183,9 +176,3 @@ class WorkerSamples:
                 raw += chunk.samples[max(0, start - chunk.first) : stop - chunk.first]
         order = block_order(len(raw), self._rule.seed, self._epoch, self._rank, number)
         self._block, self._block_number = [raw[i] for i in order], number
-
-    def _forget(self) -> None:
-        """What lies before the anchor is not needed any more."""
-        needed = self._used - self._used % self._size
-        while self._chunks and self._chunks[0].end <= needed:
-            self._chunks.popleft()

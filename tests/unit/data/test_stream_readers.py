@@ -388,6 +388,6 @@ def test_line_readers_read_many_lines_at_once(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("x\n" * 1000)
     from isoscale.data.readers.files import File, Span
 
-    reader = LineReader(Span(File(str(tmp_path / "a.txt"), 2000)), None)
+    reader = LineReader(Span(File(str(tmp_path / "a.txt"), 2000)), None, bytes.splitlines)
     assert len(reader.read()[1]) == 1000
     reader.close()
