@@ -73,7 +73,7 @@ def run_reference(train: Train, spec: JobSpec, directory: Path, shares: tuple[in
 
 def run_elastic(train: Train, spec: JobSpec, directory: Path, shares: tuple[int, ...], index: int) -> Part:
     placement, sink = Placement(shares=shares), Records()
-    exchange: Any = LocalExchange(spec.workers) if len(shares) == 1 else connect(directory / "e", placement, index)
+    exchange: Any = LocalExchange(spec.workers) if len(shares) == 1 else connect(str(directory / "e"), placement, index)
     try:
         job = Job(spec, exchange, sink, train_code=code_of(train))
         execute(job, train)

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isoscale.clock import VirtualClock
+from isoscale.protocol import messages as m
+from isoscale.protocol.events import read_events
+from isoscale.runtime.journal import Journal
+from isoscale.types import JobSpec
+
+
+class Seen:
+    """An observer that remembers."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, dict[str, Any]]] = []
+
+    def on_event(self, event: str, fields: dict[str, Any]) -> None:
+        self.events.append((event, fields))
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *args, **kwargs: None
+
+
+Open = Callable[[], tuple[Journal, Seen]]
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Open]:
+    """Journals of coordinators that follow each other."""
+    opened: list[Journal] = []
+
+    def open_one() -> tuple[Journal, Seen]:
+        seen = Seen()
+        opened.append(Journal(JobSpec(workers=2, out=str(tmp_path)), seen, VirtualClock()))
+        return opened[-1], seen
+
+    yield open_one
+    for one in opened:
+        one.close([])
+
+
+def step(number: int) -> m.StepDone:
+    return m.StepDone(step=number, epoch=0, loss=1.0 / number, seconds=0.1, samples=1, generation=1, total=9)
+
+
+def steps(path: Path) -> list[int]:
+    return [event["step"] for event in read_events(path / "events.jsonl") if event["event"] == "step"]
+
+
+def test_a_step_that_is_reported_again_is_written_once(tmp_path: Path, journal: Open) -> None:
+    one, _ = journal()
+    for number in (1, 2, 2, 1, 3):
+        one.on_step(step(number))
+    assert steps(tmp_path) == [1, 2, 3]
+    another, _ = journal()  # of the next coordinator
+    for number in (2, 3, 4):
+        another.on_step(step(number))
+    assert steps(tmp_path) == [1, 2, 3, 4]
+    assert (another.result.step, another.result.loss) == (4, 0.25)
+
+
+def test_steps_after_a_checkpoint_come_again(tmp_path: Path, journal: Open) -> None:
+    one, _ = journal()
+    for number in (1, 2, 3):
+        one.on_step(step(number))
+    one.rewind(1)
+    for number in (2, 3, 4):
+        one.on_step(step(number))
+    assert steps(tmp_path) == [1, 2, 3, 2, 3, 4]
+
+
+def test_logged_values_are_written_once(tmp_path: Path, journal: Open) -> None:
+    for _ in range(2):
+        one, _ = journal()
+        for values in ({"accuracy": 0.5}, {"accuracy": 0.5}, {"rate": 1}):
+            one.on_logged(m.Logged(step=1, epoch=0, values=values))
+    logs = [event for event in read_events(tmp_path / "events.jsonl") if event["event"] == "log"]
+    assert [set(event) - {"t", "event", "step", "epoch"} for event in logs] == [{"accuracy"}, {"rate"}]
+
+
+def test_a_full_disk_costs_one_warning_and_no_event(
+    tmp_path: Path, journal: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, seen = journal()
+    one.on_step(step(1))
+    write = os.write
+
+    def full(descriptor: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    for number in (2, 3, 4):
+        one.on_step(step(number))
+    warnings = [fields["message"] for event, fields in seen.events if event == "warning"]
+    assert len(warnings) == 1
+    assert "No space left" in warnings[0]
+    assert steps(tmp_path) == [1]
+    monkeypatch.setattr(os, "write", write)
+    one.on_step(step(5))
+    assert steps(tmp_path) == [1, 2, 3, 4, 5]
