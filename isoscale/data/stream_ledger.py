@@ -48,7 +48,11 @@ def content_of(source: Source) -> Content:
 
 def content_hash(sample: Any) -> int:
     """64 bits of a sample as it is stored: equal for equal samples in every process."""
-    return int(xxhash.xxh3_64_intdigest(sample if type(sample) in (bytes, str) else _bytes(sample)))
+    if type(sample) is bytes:
+        return int(xxhash.xxh3_64_intdigest(sample))
+    return int(
+        xxhash.xxh3_64_intdigest(sample.encode("utf-8", "surrogatepass") if type(sample) is str else _bytes(sample))
+    )
 
 
 def _bytes(sample: Any) -> bytes:
