@@ -72,32 +72,8 @@ class Flow:
             state.capacity_of[kind] - sum(int(held[axis]) for held in pinned.values())
             for axis, kind in enumerate(state.cluster.kinds)
         ]
-        options = [self._options(state, job) for job in jobs]
-        sizes = sizes_of(options)
-        if state.objective == "efficiency":
-            options = [efficient_only(job, size) for job, size in zip(options, sizes, strict=True)]
-            sizes = sizes_of(options)
-        service = [job.service_s(state.now) for job in jobs]
-        usual = max(_EXPECTED_S, _EXPECTED_FACTOR * sum(service) / max(1, len(service)))
-        remaining = [
-            self._remaining(state, job, one, had + usual) for job, one, had in zip(jobs, options, service, strict=True)
-        ]
-        total = int(sum(capacity)) if len(capacity) == 1 else _whole_size(options, sizes, capacity)
-        all_declared = all(self._is_declared(state, job) for job in jobs)
-        values, worth = option_values(
-            state.objective,
-            options,
-            sizes,
-            remaining,
-            total,
-            all_declared=all_declared,
-            interval_s=state.interval_s,
-        )
-        charged = [
-            self._charge(state, job, one, value, work)
-            for job, one, value, work in zip(jobs, options, values, remaining, strict=True)
-        ]
-        chosen = self._within_quotas(state, jobs, options, charged, capacity)
+        options, values, worth = self._plan(state, jobs, capacity)
+        chosen = self._within_quotas(state, jobs, options, values, capacity)
         counts = pinned | {
             job.name: one.counts[row] for job, one, row in zip(jobs, options, chosen, strict=True) if row
         }
@@ -108,6 +84,35 @@ class Flow:
         )
         placed = packer.pack(active_jobs(state), {name: _named(state, row) for name, row in counts.items()})
         return decisions_for(state, {name: Target(where) for name, where in placed.items()})
+
+    def _plan(
+        self, state: ClusterState, jobs: Sequence[JobView], capacity: Sequence[int]
+    ) -> tuple[list[DeviceOptions], list[Floats], Floats]:
+        """Options of each job, their values with everything counted in, and the worth of a unit of its work."""
+        options = [self._options(state, job) for job in jobs]
+        sizes = sizes_of(options)
+        if state.objective == "efficiency":
+            options = [efficient_only(job, size) for job, size in zip(options, sizes, strict=True)]
+            sizes = sizes_of(options)
+        service = [job.service_s(state.now) for job in jobs]
+        usual = max(_EXPECTED_S, _EXPECTED_FACTOR * sum(service) / max(1, len(service)))
+        remaining = [
+            self._remaining(state, job, one, had + usual) for job, one, had in zip(jobs, options, service, strict=True)
+        ]
+        values, worth = option_values(
+            state.objective,
+            options,
+            sizes,
+            remaining,
+            int(sum(capacity)) if len(capacity) == 1 else _whole_size(options, sizes, capacity),
+            all_declared=all(self._is_declared(state, job) for job in jobs),
+            interval_s=state.interval_s,
+        )
+        charged = [
+            self._charge(state, job, one, value, work)
+            for job, one, value, work in zip(jobs, options, values, remaining, strict=True)
+        ]
+        return options, charged, worth
 
     def _is_pinned(self, job: JobView) -> bool:
         return bool(job.allocation) and not job.request.preemptible
@@ -138,9 +143,9 @@ class Flow:
             return values
         if not state.rescale_s:
             return values
-        # No rate gives no value, whatever the charge.
+        # No rate gives no value, whatever the charge. A charge of all would make being paused as good as anything.
         span = np.minimum(self._horizon_s, work / np.where(options.rates > 0, options.rates, np.inf))
-        charge = np.minimum(1.0, state.rescale_s / np.maximum(span, 1e-9))
+        charge = np.minimum(0.9, state.rescale_s / np.maximum(span, 1e-9))
         same = options.index_of(_held(state, job))
         if same >= 0:
             charge[same] = 0.0
