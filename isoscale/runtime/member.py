@@ -84,6 +84,7 @@ class Member:
         self._newest_step = 0
         #: memory for the state that is to be handed over
         self._room: torch.Tensor | None = None
+        self._making_room: threading.Thread | None = None
         self._generation_step = 0
         self._job: Job | None = None
         #: what was reported at the end of the training function
@@ -391,10 +392,13 @@ class Member:
         if order.index in order.senders.values() or (order.index < 0 and -1 in order.senders.values()):
             size = codec.packed_size(take_snapshot(job, loader, copy=False))
             self._room = torch.empty(size + size // 16, dtype=torch.uint8)
-            threading.Thread(target=self._room.zero_, name="make room", daemon=True).start()
+            self._making_room = threading.Thread(target=self._room.zero_, name="make room", daemon=True)
+            self._making_room.start()
 
     def _packed(self, job: Job, loader: Loader) -> torch.Tensor:
-        room, self._room = self._room, None
+        if self._making_room is not None:
+            self._making_room.join()  # or it would go on to clear what is packed
+        room, self._room, self._making_room = self._room, None, None
         return codec.pack(take_snapshot(job, loader, copy=False), into=room)
 
     def _hold_for_plan(self, job: Job, loader: Loader) -> None:
