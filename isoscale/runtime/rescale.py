@@ -642,6 +642,11 @@ class Membership:
         if self.phase == "training" and one.state in ("starting", "warm", "approaching", "held"):
             self.roster.remove(failed.executor)
             warning = f"newcomer {failed.executor}: {failed.summary}"
+            attempt = self.attempt
+            if attempt is not None and attempt.switch_sent and failed.executor in attempt.members:
+                # The others have gone over, or will, to a generation that it does not come to.
+                gave_up = self._count_stillborn(failed.summary, failed.traceback or failed.summary)
+                return [Emit("warning", {"message": warning}), *gave_up, *self._recover(warning)]
             return [
                 Emit("warning", {"message": warning}),
                 *self._lost_newcomer(one, failed.summary, failed.traceback or failed.summary),

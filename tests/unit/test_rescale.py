@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from isoscale.kinds import DeviceSet
-from isoscale.runtime.instructions import Done
+from isoscale.protocol import messages as m
+from isoscale.runtime.instructions import Done, Tell
 from isoscale.runtime.rescale import PlanEntry
 from isoscale.types import Settings
 from tests.unit.rescale_model import World
@@ -219,3 +220,19 @@ def test_everybody_gone_begins_again_from_the_checkpoint() -> None:
     assert world.restarts == 1
     assert world.calm()
     assert min(one.step for one in world.alive() if one.trains) >= 3
+
+
+def test_a_newcomer_that_fails_after_the_order_to_switch_leads_to_a_recovery() -> None:
+    """The others go over to its generation, and would wait there for it for ever."""
+    world = training(1)
+    world.request(devices("cpu*2"))
+    quiet(world)
+    attempt = world.membership.attempt
+    assert attempt is not None
+    assert attempt.switch_sent
+    (newcomer,) = attempt.coming
+    failed = m.Failed(
+        executor=newcomer, error="ValueError", summary="no", traceback="", logical_rank=None, exit_code=1, step=0
+    )
+    instructions = world.membership.on_failed(failed)
+    assert [i.executor for i in instructions if isinstance(i, Tell) and isinstance(i.message, m.Recover)] == [0]
