@@ -20,12 +20,14 @@ from isoscale.scheduling.policies.counting import (
     rate_table,
 )
 from isoscale.scheduling.policy import register
-from isoscale.scheduling.state import ClusterState, Decision, JobView
+from isoscale.scheduling.state import ClusterState, Decision, JobView, SpeedModel
 
 __all__ = ["ElasticTiresias", "Tiresias"]
 
 #: device-seconds after which a job leaves the first queue, as in Pollux's simulator
 QUEUE_THRESHOLD_S = 16 * 3600.0
+#: the same in the public implementation of EDL's rules: compaction spares jobs of the first queue, so it must be short
+ELASTIC_THRESHOLD_S = 3600.0
 
 
 @register("tiresias", summary="two-queue Tiresias, gangs, preemptive")
@@ -75,9 +77,11 @@ class ElasticTiresias(Tiresias):
     one by one to the job, waiting ones included, that gains most speed-up: s(p + 1) - s(p), s(p) = rate(p) / rate(1).
     """
 
-    def __init__(self, threshold_s: float = QUEUE_THRESHOLD_S, starvation: float = 0.0, crowd: int = 10) -> None:
+    def __init__(self, threshold_s: float = ELASTIC_THRESHOLD_S, starvation: float = 0.0, crowd: int = 10) -> None:
         super().__init__(threshold_s, starvation)
         self._crowd = crowd
+        #: speed-ups by job, worked out once per speed model and capacity
+        self._known: dict[str, tuple[SpeedModel, int, NDArray[np.float64]]] = {}
 
     def decide(self, state: ClusterState) -> list[Decision]:
         queues = self._queues(state)
@@ -86,6 +90,9 @@ class ElasticTiresias(Tiresias):
             for job in queues[1]:
                 if job.name in counts:
                     counts[job.name] = min(counts[job.name], max(1, job.request.min_devices))
+        self._known = {
+            name: self._known[name] for name in self._known if name in state.running or name in state.waiting
+        }
         for kind, jobs in by_kind(state).items():
             self._expand(state, kind, jobs, counts)
         jobs = [job for queue in queues for job in queue]
@@ -113,9 +120,12 @@ class ElasticTiresias(Tiresias):
                 counts[job.name] = size
 
     def _speedups(self, state: ClusterState, job: JobView, kind: str) -> NDArray[np.float64]:
-        rates = rate_table(state, job, kind, batch=job.request.requested_batch)
-        one = rates[np.argmax(rates > 0)]
-        return rates / one if one > 0 else rates
+        known, capacity = self._known.get(job.name), capacity_of(state, kind)
+        if known is None or known[0] is not job.speed or known[1] != capacity:
+            rates = rate_table(state, job, kind, batch=job.request.requested_batch)
+            one = rates[np.argmax(rates > 0)]
+            known = self._known[job.name] = (job.speed, capacity, rates / one if one > 0 else rates)
+        return known[2]
 
 
 def _requested(job: JobView, count: int) -> int:
