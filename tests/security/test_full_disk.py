@@ -80,6 +80,7 @@ def test_a_full_disk(tmp_path: Path, disk: Path, undisturbed: str) -> None:
         assert newest is not None
         assert newest.step == 25
         # Not even a coordinator can start on a disk like this.
+        fill(disk)
         refused = isoscale("resume", out)
         assert refused.returncode == 2
         assert refused.stdout.startswith("isoscale: DIR=")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -146,9 +148,12 @@ def test_another_coordinator_takes_over_executors_of_other_machines(
         run.train(2)
         os.kill(run.process.pid, signal.SIGKILL)
         run.process.wait()
-        run.allow(10**6)
-        resumed = isoscale("resume", run.out, prefix=machines.machines[0].prefix)
-        assert resumed.returncode == 0, resumed.stdout
+        with ThreadPoolExecutor(1) as pool:
+            resumed = pool.submit(isoscale, "resume", run.out, prefix=machines.machines[0].prefix)
+            while len(run.events("generation")) < 2 and not resumed.done():
+                time.sleep(0.1)
+            run.allow(10**6)
+            assert resumed.result().returncode == 0, resumed.result().stdout
         assert run.summary()["digest"].startswith(expected)
         assert run.events("executor_lost") == []
         assert [one.wait(60) for one in run.joined] == [0, 0]
