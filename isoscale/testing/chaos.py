@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -233,16 +233,18 @@ def main() -> None:
             outcome = run_story(story_of(seed), expected, out, nursery)
             if outcome.verdict == "equal" or options.keep is None:
                 shutil.rmtree(out, ignore_errors=True)
-                out.with_name(f"{out.name}.coordinator.log").unlink(missing_ok=True)
+                for left in out.parent.glob(f"{out.name}.coordinator.log*"):
+                    left.unlink()
             return outcome
 
         with ThreadPoolExecutor(options.jobs) as pool:
-            for outcome in pool.map(one, seeds):
+            for done in as_completed([pool.submit(one, seed) for seed in seeds]):
+                outcome = done.result()
                 outcomes[outcome.seed] = outcome
                 print(_line(outcome), flush=True)
                 if options.json is not None:
                     _write(options.json, expected, outcomes)
-    wrong = [outcome.seed for outcome in outcomes.values() if outcome.verdict != "equal"]
+    wrong = sorted(outcome.seed for outcome in outcomes.values() if outcome.verdict != "equal")
     print(f"{len(outcomes) - len(wrong)} of {len(outcomes)} equal" + (f"; not: {wrong}" if wrong else ""))
     sys.exit(1 if wrong else 0)
 
@@ -265,7 +267,7 @@ def _write(path: Path, expected: Result, outcomes: dict[int, Outcome]) -> None:
         "digest": expected.digest,
         "runs": len(outcomes),
         "verdicts": summary,
-        "outcomes": [asdict(outcome) for outcome in outcomes.values()],
+        "outcomes": [asdict(outcomes[seed]) for seed in sorted(outcomes)],
     }
     path.write_text(json.dumps(content, indent=1) + "\n")
 
