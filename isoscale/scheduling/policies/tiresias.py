@@ -26,8 +26,6 @@ __all__ = ["ElasticTiresias", "Tiresias"]
 
 #: device-seconds after which a job leaves the first queue, as in Pollux's simulator
 QUEUE_THRESHOLD_S = 16 * 3600.0
-#: the same in the public implementation of EDL's rules: compaction spares jobs of the first queue, so it must be short
-ELASTIC_THRESHOLD_S = 3600.0
 
 
 @register("tiresias", summary="two-queue Tiresias, gangs, preemptive")
@@ -77,7 +75,7 @@ class ElasticTiresias(Tiresias):
     one by one to the job, waiting ones included, that gains most speed-up: s(p + 1) - s(p), s(p) = rate(p) / rate(1).
     """
 
-    def __init__(self, threshold_s: float = ELASTIC_THRESHOLD_S, starvation: float = 0.0, crowd: int = 10) -> None:
+    def __init__(self, threshold_s: float = QUEUE_THRESHOLD_S, starvation: float = 0.0, crowd: int = 10) -> None:
         super().__init__(threshold_s, starvation)
         self._crowd = crowd
         #: speed-ups by job, worked out once per speed model and capacity
