@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from simulate_claims import PARTS as SIMULATOR_PARTS
+
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "claims.md"
 Row = tuple[str, str, str, str]
@@ -95,6 +97,7 @@ _PARTS: dict[str, Callable[[dict[str, Any]], Iterator[Row]]] = {
     "memory": memory,
     "heterogeneous": heterogeneous,
     "import_time": import_time,
+    **SIMULATOR_PARTS,
 }
 
 
