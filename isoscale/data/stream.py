@@ -86,6 +86,7 @@ class LogicalStream:
         #: what a round is for, and which workers it asks
         self._round: Literal["", "ahead", "count"] = ""
         self._asked: set[int] = set()
+        self._ranks: Sequence[int] = ()
         self._samples: dict[int, WorkerSamples] = {}
         self._rest: Rest | None = None
 
@@ -157,7 +158,8 @@ class LogicalStream:
 
     def open(self, ranks: Sequence[int]) -> None:
         """These logical workers, and no others, live here."""
-        if not self._samples.keys() <= set(ranks):
+        if ranks != self._ranks:
+            self._ranks = ranks
             for rank in [rank for rank in self._samples if rank not in ranks]:
                 self._samples.pop(rank).close()
 
@@ -168,7 +170,7 @@ class LogicalStream:
             batch = self._tail.step * self._rule.num_logical_workers + logical_rank
             stored = self._rest_here(here).slice(*self._tail.bounds[batch : batch + 2])
         else:
-            samples = self._samples_of(logical_rank) if here else self._open(logical_rank, place)
+            samples = (self._samples_of if here else self._open)(logical_rank)
             stored = samples.take(self._rule.batch_size)
             place = samples.place(place)
         if here:
@@ -179,8 +181,9 @@ class LogicalStream:
 
     def stop(self) -> None:
         """Let go of readers."""
-        self.open(())
-        self._rest = None
+        for samples in self._samples.values():
+            samples.close()
+        self._samples, self._rest = {}, None
 
     # ---- carried with steps and rounds ----
 
@@ -267,12 +270,14 @@ class LogicalStream:
         return sum(place.content for place in self._places) & _MASK
 
     def _samples_of(self, logical_rank: int) -> WorkerSamples:
-        if logical_rank not in self._samples:
-            self._samples[logical_rank] = self._open(logical_rank, self._places[logical_rank])
-        return self._samples[logical_rank]
+        samples = self._samples.get(logical_rank)
+        if samples is None:
+            samples = self._samples[logical_rank] = self._open(logical_rank)
+        return samples
 
-    def _open(self, logical_rank: int, place: Place) -> WorkerSamples:
-        return WorkerSamples(self.source, self._rule, self._sequence, logical_rank, place)
+    def _open(self, logical_rank: int, place: Place | None = None) -> WorkerSamples:
+        at = self._places[logical_rank] if place is None else place
+        return WorkerSamples(self.source, self._rule, self._sequence, logical_rank, at)
 
     @property
     def _sequence(self) -> int:
