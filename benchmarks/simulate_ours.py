@@ -4,7 +4,8 @@
 objective solved exactly instead of by a genetic algorithm: what the peer knows and no more. Speeds are fitted from what
 each job has measured so far, as in the original; nobody is told the tables. Parameters were tuned on workloads
 1-4 at load 1.0 (`trust` 2, 4 and 8 were compared). Not all else is unseen: workload 6 and workloads 1-4 at the other
-loads were run with earlier versions while the policy was written; 5, 7 and 8 at load 1.0 were not. Published figures: `results-jobload/pollux-*` of the original's data.
+loads were run with earlier versions while the policy was written; 5, 7 and 8 at load 1.0 were not.
+Published figures: `results-jobload/pollux-*` of the original's data.
 """
 
 from __future__ import annotations
