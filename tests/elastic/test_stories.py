@@ -191,7 +191,7 @@ def test_death_between_steps(
     assert fault in (job.directory / "logs" / f"executor-{executor}.log").read_text(), "the fault never came"
 
 
-@pytest.mark.parametrize("point", ["forming", "formed", "switch", "handover", "handed"])
+@pytest.mark.parametrize("point", ["forming", "switch", "handed"])
 def test_death_of_one_who_gives_the_state_to_a_newcomer(begin: Begin, ends_the_same: EndsTheSame, point: str) -> None:
     job = begin(executors=1, checkpoint_every=2, points=[faults.at(point, executor=0)])
     job.wait_for(lambda: job.events("checkpoint"), "a checkpoint")
@@ -200,7 +200,7 @@ def test_death_of_one_who_gives_the_state_to_a_newcomer(begin: Begin, ends_the_s
     ends_the_same(job)
 
 
-@pytest.mark.parametrize("point", ["forming", "joining", "landing"])
+@pytest.mark.parametrize("point", ["joining", "landing"])
 def test_death_of_a_newcomer(begin: Begin, ends_the_same: EndsTheSame, point: str) -> None:
     job = begin(executors=2, points=[faults.at(point, executor=2)])
     job.wait_step(2)
@@ -361,7 +361,7 @@ def test_a_crash_of_the_script_is_reported_and_its_last_state_kept(nursery: obje
 # ---- chance ----
 
 
-@pytest.mark.parametrize("seed", [3, 5, 12])
+@pytest.mark.parametrize("seed", [3, 12])
 def test_chance(nursery: object, expected: Result, tmp_path: Path, seed: int) -> None:
     outcome = run_story(story_of(seed), expected, tmp_path / "run", nursery)  # type: ignore[arg-type]
     assert (outcome.verdict, outcome.problem) == ("equal", ""), outcome.story
