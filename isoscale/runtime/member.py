@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -489,7 +490,9 @@ class Member:
             order = self._wait(lambda: self._recover)
             self._waiting_broken = True
             try:
-                exchange = self._connect(order)
+                exchange = self._connect_unless_newer(order)
+                if exchange is None:
+                    continue
                 with self._orders:
                     self._exchange = exchange
                     newer = self._recover is not order
@@ -516,6 +519,26 @@ class Member:
                 )
             )
             return Recovery(exchange, vector)
+
+    def _connect_unless_newer(self, order: m.Recover) -> Exchange | None:
+        """The group of a recovery; None when a newer order came first: one of those who were to form it has died, too,
+        and whoever waits for a group with it waits for long."""
+        formed: Future[Exchange] = Future()
+
+        def form() -> None:
+            try:
+                formed.set_result(self._connect(order))
+            except Exception as error:
+                formed.set_exception(error)
+            with self._orders:
+                self._orders.notify_all()
+
+        threading.Thread(target=form, name="form group", daemon=True).start()
+        self._wait(lambda: True if formed.done() or self._recover is not order else None)
+        if formed.done():
+            return formed.result()
+        formed.add_done_callback(lambda one: None if one.exception() else self._break(one.result()))
+        return None
 
     def _agree(self, exchange: Exchange) -> torch.Tensor | None:
         """How far has everybody come? What a luckier executor saw sealed counts for all."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -102,3 +103,17 @@ def test_whoever_waits_and_is_told_to_leave_leaves() -> None:
     with pytest.raises(Leaving, match="scale in"):
         one.wait_to_begin()
     assert not isinstance(Leaving("x"), Exception)  # scripts that catch exceptions let it pass
+
+
+def test_a_group_that_cannot_form_does_not_hold_up_a_newer_recovery(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another executor dies while survivors form a group with it: gloo would wait for it until its time limit."""
+    one, first, never = member(), m.Recover(**ORDER), threading.Event()
+    monkeypatch.setattr(one, "_connect", lambda order: never.wait(60))
+    one._recover = first
+    found: list[Any] = []
+    survivor = threading.Thread(target=lambda: found.append(one._connect_unless_newer(first)), daemon=True)
+    survivor.start()
+    one.on_message(m.Recover(**ORDER | {"generation": 2, "shares": (4,), "members": (0,)}))
+    survivor.join(30)
+    assert found == [None]
+    never.set()
