@@ -224,6 +224,7 @@ def main() -> None:
     seeds = _seeds(options.seeds)
     outcomes: dict[int, Outcome] = {}
     with _directory(options.keep) as root, contextlib.nullcontext() if options.fresh else Nursery() as nursery:
+        shutil.rmtree(root / "undisturbed", ignore_errors=True)
         expected = undisturbed(root / "undisturbed")
         print(f"undisturbed: {len(expected.losses)} steps, digest {expected.digest}", flush=True)
 
