@@ -248,7 +248,8 @@ class RunningJob:
 
     def hurry(self) -> None:
         """For `short_job`: do the rest as fast as you can."""
-        self.wait_for(self.directory.is_dir, "the run's directory")
+        # Not as soon as there is a directory: `isoscale run` wants to find it empty.
+        self.wait_for((self.directory / "events.jsonl").exists, "the run's directory")
         (self.directory / "hurry").touch()
 
     def scale(self, target: int | str) -> dict[str, Any]:
