@@ -125,13 +125,13 @@ def make_files(directory: Path) -> dict[str, list[Path]]:
         for kind in made:
             made[kind].append(directory / f"{i}.{kind}")
         text = "".join(
-            f"{k} the quick brown fox jumps over the lazy dog {'and again ' * (k % 7)}\n" for k in range(16000)
+            f"{k} the quick brown fox jumps over the lazy dog {'and again ' * (k % 7)}\n" for k in range(8000)
         )
         made["txt"][-1].write_text(text)
         rows = ({"x": [k % 17 / 3] * 16, "y": k % 2} for k in range(1500))
         made["jsonl"][-1].write_text("".join(json.dumps(row) + "\n" for row in rows))
         with tarfile.open(made["tar"][-1], "w") as tar:
-            for k in range(300):
+            for k in range(120):
                 for extension, data in (("bin", bytes(3 * 32 * 32)), ("cls", b"%d" % (k % 10))):
                     info = tarfile.TarInfo(f"{i}-{k:04}.{extension}")
                     info.size = len(data)
@@ -175,7 +175,7 @@ def main() -> None:
     options = measure.quick_option(__doc__)
     measure.as_executor()
     torch.set_num_threads(1)
-    blocks, pairs = (2, 5) if options.quick else (5, 20)
+    blocks, pairs = (2, 5) if options.quick else (5, 6)
     rows = []
     with tempfile.TemporaryDirectory() as directory:
         files = make_files(Path(directory))
@@ -185,7 +185,7 @@ def main() -> None:
             ("tar shards to tensors", isoscale.tar_samples, members, files["tar"], image, default_collate),
         ]
         for name, source, read, paths, transform, collate in cases:
-            for workers, buffer in ((1, 0), (8, 0), (8, 500)):
+            for workers, buffer in ((1, 0), (8, 0), (8, 100)):
                 a = plain(
                     lambda read=read, paths=paths, size=buffer: shuffled(read(paths), size) if size else read(paths),
                     transform,
