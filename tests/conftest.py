@@ -13,3 +13,31 @@ def no_isoscale_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.startswith("ISOSCALE_"):
             monkeypatch.delenv(name)
+
+
+#: take minutes together and vary what others show; run with `pytest --long`
+LONG = (
+    "tests/elastic/test_stories.py::test_death_in_a_step",
+    "tests/elastic/test_stories.py::test_death_between_steps",
+    "tests/elastic/test_stories.py::test_death_of_one_who_gives_the_state_to_a_newcomer",
+    "tests/elastic/test_stories.py::test_death_while_others_recover_from_a_death",
+    "tests/elastic/test_stories.py::test_all_die_and_their_successors_begin_at_the_checkpoint",
+    "tests/elastic/test_stories.py::test_an_executor_joins_from_another_directory",
+    "tests/elastic/test_stories.py::test_the_job_ends_before_another_coordinator_comes",
+    "tests/cli/test_demo.py",
+    "tests/cli/test_profile.py",
+    "tests/security/test_full_disk.py",
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--long", action="store_true", help="also what takes minutes: more stories, the demo, full disks")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--long") or any("::" in str(argument) for argument in config.args):
+        return
+    left_out = [item for item in items if item.nodeid.startswith(LONG)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.nodeid.startswith(LONG)]
