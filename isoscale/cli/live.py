@@ -61,7 +61,7 @@ def _progress(status: Mapping[str, Any]) -> Text:
     step, total, rate = _number(status.get("step")), _number(status.get("total")), _number(status.get("steps_per_s"))
     line = Text()
     if step is not None and total:
-        filled = round(_BAR * min(1.0, step / total))
+        filled = round(_BAR * max(0.0, min(1.0, step / total)))
         line.append("━" * filled, style="green").append("━" * (_BAR - filled), style="bright_black").append("  ")
     parts = []
     if step is not None:
