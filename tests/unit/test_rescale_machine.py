@@ -209,7 +209,7 @@ class RescaleMachine(RuleBasedStateMachine):
 
 
 RescaleMachine.TestCase.settings = settings(
-    max_examples=60,
+    max_examples=150,
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
