@@ -208,10 +208,12 @@ def test_a_group_that_cannot_be_formed_does_not_fail_the_job() -> None:
 
 
 def test_a_process_is_adopted_only_if_it_was_started_as_that_executor() -> None:
-    command = [sys.executable, "-c", "input()"]
+    command = [sys.executable, "-c", "print(flush=True); input()"]
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env={**os.environ, "ISOSCALE_EXECUTOR": "12"}
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "ISOSCALE_EXECUTOR": "12"}
     ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
         assert is_executor(process.pid, 12)
         assert not is_executor(process.pid, 1)
         process.kill()
