@@ -19,6 +19,7 @@ def no_isoscale_variables(monkeypatch: pytest.MonkeyPatch) -> None:
 LONG = (
     "tests/elastic/test_stories.py::test_death_in_a_step",
     "tests/elastic/test_stories.py::test_death_between_steps",
+    "tests/elastic/test_stories.py::test_death_of_a_newcomer",
     "tests/elastic/test_stories.py::test_death_of_one_who_gives_the_state_to_a_newcomer",
     "tests/elastic/test_stories.py::test_death_while_others_recover_from_a_death",
     "tests/elastic/test_stories.py::test_all_die_and_their_successors_begin_at_the_checkpoint",
@@ -28,9 +29,12 @@ LONG = (
     "tests/cli/test_stream.py::test_other_tails_have_exact_counts",
     "tests/cli/test_verify.py::test_explain_finds_a_difference_after_a_rescale",
     "tests/cli/test_verify.py::test_what_a_plan_did_not_come_to_is_said",
+    "tests/cli/test_stream.py::test_everyone_is_killed_and_the_job_resumed",
+    "tests/cli/test_plan_under_fire.py",
     "tests/cli/test_demo.py",
     "tests/cli/test_profile.py",
     "tests/security/test_full_disk.py",
+    "tests/security/test_two_coordinators.py",
 )
 
 
