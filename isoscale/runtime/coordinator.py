@@ -32,12 +32,13 @@ from isoscale.errors import CheckpointError, IsoscaleError, UserError
 from isoscale.kinds import DeviceSet, executor_environment, profile_named, profile_of
 from isoscale.protocol import messages as m
 from isoscale.runtime import checkpoint
+from isoscale.runtime.attempt import PlanEntry
 from isoscale.runtime.control import Control, parse_target, saved
 from isoscale.runtime.door import Door, Security
 from isoscale.runtime.instructions import Done, Emit, Fail, Instruction, Kill, ReportedError, Restart, Start, Tell
 from isoscale.runtime.journal import Journal, Observer, RunResult
 from isoscale.runtime.machine import machine_id
-from isoscale.runtime.rescale import Membership, PlanEntry
+from isoscale.runtime.rescale import Membership
 from isoscale.runtime.standing import may_say
 from isoscale.runtime.status import status_of
 from isoscale.types import JobSpec, Level, Placement, Settings

@@ -7,6 +7,7 @@ happen only at `next()` of a training loader; evaluation is no such point. `Load
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -32,7 +33,7 @@ class Batches(Carried, Protocol):
         """Let go of readers and processes; they come back when they are needed."""
 
 
-class Loader:
+class Loader(ABC):
     """Iterate it for global steps; `totals` holds the sums of the last (or present) pass."""
 
     def __init__(self, job: Job, name: str, batches: Batches, *, train: bool) -> None:
@@ -77,24 +78,25 @@ class Loader:
         """Nothing of this pass is to be read: whoever runs the script is on the way to another place."""
         self._is_over = True
 
+    @abstractmethod
     def _begin_pass(self) -> None:
-        raise NotImplementedError
+        """Called with nothing read yet, on all executors alike."""
 
+    @abstractmethod
     def _has_next(self) -> bool:
         """Is there another step in this pass? Asked on all executors at the same place."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _num_steps(self) -> int:
         """Steps of a pass, 0 if unknown."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _read(self, logical_rank: int, *, here: bool) -> Any:
         """The batch of a worker in the present step. `here` is False if it lives elsewhere and is only compared."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _settle(self, ranks: range) -> None:
         """A step begins, or begins again, with these logical workers here."""
-        raise NotImplementedError
 
     def _step(self) -> Iterator[Step]:
         job, engine = self._job, self._job._engine

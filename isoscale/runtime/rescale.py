@@ -15,23 +15,23 @@ instructions come out, for the shell (`runtime.coordinator`) to perform. The rul
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from isoscale.errors import DeterminismError, ExecutorLostError, IsoscaleError, UserCodeError, UserError
+from isoscale.errors import ExecutorLostError, IsoscaleError, UserCodeError, UserError
 from isoscale.kinds import DeviceSet
 from isoscale.protocol import messages as m
+from isoscale.runtime.admission import Differences, refusal_of
+from isoscale.runtime.attempt import Attempt, PlanEntry, pause_of
 from isoscale.runtime.instructions import Done, Emit, Fail, Instruction, Kill, ReportedError, Restart, Start, Tell
 from isoscale.runtime.roster import Executor, Roster
 from isoscale.scheduling.planner import best_split
 from isoscale.scheduling.straggler import StragglerRule
 from isoscale.types import JobSpec, Placement, Settings
 
-__all__ = ["Attempt", "Membership", "Phase", "PlanEntry"]
+__all__ = ["Membership", "Phase"]
 
 Phase = Literal["gathering", "training", "done", "failed"]
-Differences = Callable[[Mapping[str, str], Mapping[str, str]], tuple[str, ...]]
 
 #: an exchange that broke although nobody is gone is formed again after so long, and so often without a seal in between
 _BROKEN_GRACE_S = 3.0
@@ -44,32 +44,6 @@ _WORTH_MOVING = 1.1
 #: newcomers for a planned change are started when it is due in less than this
 _LEAD_S = 30.0
 _LEAD_STEPS = 20
-
-
-@dataclass(frozen=True, slots=True)
-class PlanEntry:
-    """From `step` committed steps on the job has these devices."""
-
-    step: int
-    devices: DeviceSet
-
-
-@dataclass(slots=True)
-class Attempt:
-    """A generation in the making."""
-
-    generation: int
-    members: tuple[int, ...]
-    shares: tuple[int, ...]
-    coming: frozenset[int]
-    leaving: tuple[int, ...]
-    reason: str
-    #: who has not formed the group yet
-    forming: set[int]
-    at_step: int | None = None
-    switch_sent: bool = False
-    #: who has gone over: unix seconds of leaving the old and of starting in the new generation, seconds waited
-    switched: dict[int, m.Switched] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -160,7 +134,7 @@ class Membership:
         one = self.roster.get(hello.executor)
         if one is None or one.state != "starting" or self.phase in ("done", "failed"):
             return []
-        refusal = self._refusal(hello)
+        refusal = refusal_of(hello, self._reference, self.spec.determinism, self.differences)
         one.hello, one.pid, one.state = hello, hello.pid, "warm"
         if self._reference is None:
             self._reference = hello
@@ -361,7 +335,7 @@ class Membership:
         self.sealed, self._num_broken, self._broken_at = True, 0, None
         events: list[Instruction] = []
         if self._from:
-            events = [self._rescale_event(self._from, step, *_pause(self._recovered))]
+            events = [self._rescale_event(self._from, step, *pause_of(self._recovered))]
         self._from = 0
         return [*events, *self._release_leavers(), *self._reconcile()]
 
@@ -395,7 +369,7 @@ class Membership:
         self.generation = max(self.generation, attempt.generation)
         self._enter(attempt.members, attempt.shares, attempt.reason, generation=attempt.generation)
         self.sealed, self._num_broken = True, 0
-        pause, wait = _pause(attempt.switched)
+        pause, wait = pause_of(attempt.switched)
         instructions: list[Instruction] = [
             *self._announce(joined=attempt.coming),
             self._rescale_event(before, step, pause, wait),
@@ -827,39 +801,6 @@ class Membership:
             self.target = DeviceSet(tuple(groups))
         return [Emit("warning", {"message": f"scaling is given up: {why}"})]
 
-    def _refusal(self, hello: m.Hello) -> IsoscaleError | None:
-        first = self._reference
-        if self.spec.determinism == "off" or first is None:
-            return None
-        factors = self.differences(first.factors, hello.factors)
-        if factors:
-            return DeterminismError(
-                field="executor",
-                value=hello.executor,
-                problem=f"computes under other conditions: {'; '.join(factors)}",
-                remedy="give every executor the same torch, threads and settings",
-            )
-        if first.fingerprint != hello.fingerprint:
-            names = [k for k in sorted(hello.kernels) if hello.kernels[k] != first.kernels.get(k)]
-            return DeterminismError(
-                field="--devices",
-                value=f"{first.kind}+{hello.kind}",
-                problem=f"these kinds compute different bits in {len(names)} kernels, first {', '.join(names[:1])}",
-                remedy="use one kind, or --determinism heterogeneous with --kinds naming all of them",
-                fingerprints={first.kind: first.fingerprint[:16], hello.kind: hello.fingerprint[:16]},
-            )
-        return None
-
     def _fail(self, error: IsoscaleError, traceback: str = "") -> list[Instruction]:
         self.phase = "failed"
         return [Fail(error=error, traceback=traceback)]
-
-
-def _pause(switched: dict[int, m.Switched]) -> tuple[float, float]:
-    """Seconds from the last one leaving its old step to the first one starting a new one, and of them those waited."""
-    if not switched:
-        return 0.0, 0.0
-    waited = max(one.waited_s for one in switched.values())
-    left = max(one.left_at for one in switched.values())
-    started = min(one.started_at for one in switched.values())
-    return max(0.0, started - left - waited), waited

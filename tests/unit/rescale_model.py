@@ -14,8 +14,9 @@ from typing import Any
 
 from isoscale.kinds import DeviceSet
 from isoscale.protocol import messages as m
+from isoscale.runtime.attempt import PlanEntry
 from isoscale.runtime.instructions import Done, Emit, Fail, Instruction, Kill, Restart, Start, Tell
-from isoscale.runtime.rescale import Membership, PlanEntry
+from isoscale.runtime.rescale import Membership
 from isoscale.types import JobSpec, Settings
 
 NEVER = 10**9

@@ -6,8 +6,8 @@ from typing import Any
 
 from isoscale.kinds import DeviceSet
 from isoscale.protocol import messages as m
+from isoscale.runtime.attempt import PlanEntry
 from isoscale.runtime.instructions import Done, Tell
-from isoscale.runtime.rescale import PlanEntry
 from isoscale.types import Settings
 from tests.unit.rescale_model import World
 

@@ -1,0 +1,40 @@
+"""May an executor train in a job? It must compute the same bits as those that are there, as far as can be told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from isoscale.errors import DeterminismError
+from isoscale.protocol import messages as m
+from isoscale.types import Level
+
+__all__ = ["Differences", "refusal_of"]
+
+#: accuracy-relevant factors of two executors that may not differ
+Differences = Callable[[Mapping[str, str], Mapping[str, str]], tuple[str, ...]]
+
+
+def refusal_of(
+    hello: m.Hello, first: m.Hello | None, level: Level, differences: Differences
+) -> DeterminismError | None:
+    """Why it may not, held against the `first` executor that the job ever had; None if it may."""
+    if level == "off" or first is None:
+        return None
+    factors = differences(first.factors, hello.factors)
+    if factors:
+        return DeterminismError(
+            field="executor",
+            value=hello.executor,
+            problem=f"computes under other conditions: {'; '.join(factors)}",
+            remedy="give every executor the same torch, threads and settings",
+        )
+    if first.fingerprint != hello.fingerprint:
+        names = [k for k in sorted(hello.kernels) if hello.kernels[k] != first.kernels.get(k)]
+        return DeterminismError(
+            field="--devices",
+            value=f"{first.kind}+{hello.kind}",
+            problem=f"these kinds compute different bits in {len(names)} kernels, first {', '.join(names[:1])}",
+            remedy="use one kind, or --determinism heterogeneous with --kinds naming all of them",
+            fingerprints={first.kind: first.fingerprint[:16], hello.kind: hello.fingerprint[:16]},
+        )
+    return None
