@@ -1,14 +1,17 @@
-"""May an executor train in a job? It must compute the same bits as those that are there, as far as can be told."""
+"""May an executor train in a job? It must compute the same bits as those that are there, as far as can be told.
+
+And if it never came as far as that: is the script at fault?
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from isoscale.errors import DeterminismError
+from isoscale.errors import DeterminismError, IsoscaleError, UserCodeError, UserError
 from isoscale.protocol import messages as m
 from isoscale.types import Level
 
-__all__ = ["Differences", "refusal_of"]
+__all__ = ["Differences", "refusal_of", "script_fault"]
 
 #: accuracy-relevant factors of two executors that may not differ
 Differences = Callable[[Mapping[str, str], Mapping[str, str]], tuple[str, ...]]
@@ -36,5 +39,19 @@ def refusal_of(
             problem=f"these kinds compute different bits in {len(names)} kernels, first {', '.join(names[:1])}",
             remedy="use one kind, or --determinism heterogeneous with --kinds naming all of them",
             fingerprints={first.kind: first.fingerprint[:16], hello.kind: hello.fingerprint[:16]},
+        )
+    return None
+
+
+def script_fault(script: str, executor: int, reason: str, output: str) -> IsoscaleError | None:
+    """An executor ended before isoscale.run(train) was called; None if the script cannot be blamed: it was killed."""
+    if "Traceback (most recent call last)" in output:
+        return UserCodeError(traceback_text=output, logical_rank=None, executor=executor)
+    if reason == "exit code 0":
+        return UserError(
+            field="SCRIPT",
+            value=script,
+            problem="ended without calling isoscale.run(train)",
+            remedy="end the script with: if __name__ == '__main__': isoscale.run(train)",
         )
     return None

@@ -10,34 +10,26 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import sys
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from isoscale import env
-from isoscale.backends.local import (
-    ALLOCATOR,
-    AdoptedProcess,
-    LocalProcess,
-    NewLines,
-    born,
-    is_executor,
-    is_stopped,
-    start_process,
-)
+from isoscale.backends.local import born, is_executor, is_stopped
 from isoscale.clock import Clock, WallClock
 from isoscale.core.factors import differences
 from isoscale.errors import CheckpointError, IsoscaleError, UserError
-from isoscale.kinds import DeviceSet, executor_environment, profile_named, profile_of
+from isoscale.kinds import DeviceSet
 from isoscale.protocol import messages as m
 from isoscale.runtime import checkpoint
 from isoscale.runtime.attempt import PlanEntry
 from isoscale.runtime.control import Control, parse_target, saved
 from isoscale.runtime.door import Door, Security
+from isoscale.runtime.hearing import Hearing
 from isoscale.runtime.instructions import Done, Emit, Fail, Instruction, Kill, ReportedError, Restart, Start, Tell
 from isoscale.runtime.journal import Journal, Observer, RunResult
 from isoscale.runtime.machine import machine_id
+from isoscale.runtime.processes import FAREWELL_S, Output, Processes
 from isoscale.runtime.rescale import Membership
 from isoscale.runtime.standing import may_say
 from isoscale.runtime.status import status_of
@@ -46,7 +38,6 @@ from isoscale.types import JobSpec, Level, Placement, Settings
 __all__ = ["Observer", "RunResult", "resume_job", "run_job"]
 
 _TICK_S = 0.2
-_FAREWELL_S = 5.0
 #: how long executors that are alive have to find a new coordinator
 _ADOPTION_S = 15.0
 #: how long an executor on another machine may be without a connection
@@ -131,9 +122,9 @@ class _Coordinator:
         self._door.on_message = self._on_message
         self._door.on_request = self._on_request
         self._door.on_joining = self._on_joining
-        self._processes: dict[int, LocalProcess | AdoptedProcess] = {}
-        self._kill_reasons: dict[int, str] = {}
-        self._watchers: set[asyncio.Task[None]] = set()
+        self._processes = Processes(spec, self._door, control.path / "token", self._on_ended)
+        self._output = Output(spec)
+        self._hearing = Hearing(settings)
         self._outcome: asyncio.Future[Done | Fail] = asyncio.get_running_loop().create_future()
         self._journal = Journal(spec, observer, clock)
         self.membership.roster.reserve(self._journal.num_executors)
@@ -142,13 +133,9 @@ class _Coordinator:
         self._hellos: dict[int, m.Hello] = {}
         #: on other machines, started under an earlier coordinator: they may come back
         self._expected: set[int] = set()
-        #: nobody has been heard since, and everybody has until then to be heard again
-        self._deaf_since = self._patient_until = 0.0
         #: were told that they may join, and when
         self._joining: dict[int, float] = {}
         self._last_checkpoint: tuple[int, float] | None = None
-        self._output: tuple[int, NewLines] | None = None
-        self._shown: set[int] = set()
         self._warnings: list[str] = []
         self._stopping = False
         #: what happened before it was clear who is alive, to be looked at then; None at all other times
@@ -162,16 +149,14 @@ class _Coordinator:
             try:
                 self._control.announce(url)
                 self._save_job()
-                self._journal.write("coordinator_started", term=self._control.term, pid=_own_pid())
+                self._journal.write("coordinator_started", term=self._control.term, pid=os.getpid())
                 ticker = asyncio.create_task(self._tick())
                 await begin()
                 await self._conclude(await self._outcome, started)
             finally:
                 if ticker is not None:
                     ticker.cancel()
-                for watcher in self._watchers:
-                    watcher.cancel()
-                await asyncio.gather(self._end_remote(), *(process.end() for process in self._processes.values()))
+                await asyncio.gather(self._end_remote(), self._processes.close())
                 self._forward_output()
                 self._journal.close(list(self._hellos.values()))
                 self._control.close()
@@ -209,7 +194,7 @@ class _Coordinator:
         self._deferred = []
         for executor, fields in alive.items():
             with contextlib.suppress(ProcessLookupError):
-                self._adopt(executor, fields["pid"])
+                self._processes.adopt(executor, fields["pid"])
                 if not fields.get("ready"):
                     self.membership.on_still_starting(executor, fields["kind"], fields["pid"])
         ready = [executor for executor, fields in alive.items() if fields.get("ready")]
@@ -221,7 +206,7 @@ class _Coordinator:
             await asyncio.sleep(0.02)
         for executor in ready:
             if executor in self._processes and executor not in self._hellos:
-                self._processes[executor].kill()
+                self._processes.kill(executor)
         self._expected.clear()
         deferred, self._deferred = self._deferred, None
         self._perform(self.membership.adopted(saved_digest=result.get("digest", "")))
@@ -249,58 +234,23 @@ class _Coordinator:
     # ---- processes ----
 
     async def _start(self, executor: int, kind: str) -> None:
-        profile = profile_named(self._spec.profile) if self._spec.profile else profile_of(kind)
-        variables = {
-            env.COORDINATOR: self._door.url,
-            env.TOKEN_FILE: str((self._control.path / "token").resolve()),
-            env.EXECUTOR: str(executor),
-            # Sets and dicts of strings iterate in the same order in every process.
-            "PYTHONHASHSEED": "0",
-            "PYTHONUNBUFFERED": "1",
-        }
-        if self._door.ca_file is not None:
-            variables[env.CA_FILE] = str(self._door.ca_file)
-        if fault := env.fault():
-            variables[env.FAULT] = fault
-        inherited = {**ALLOCATOR, **env.child_environment(variables)}
-        environment = executor_environment(inherited, profile, self._spec.threads)
-        command = [sys.executable, self._spec.script, *self._spec.script_args]
-        newcomer = self.membership.phase == "training"
         try:
-            process = await start_process(command, environment, self._log_of(executor), newcomer=newcomer)
+            pid = await self._processes.start(executor, kind, newcomer=self.membership.phase == "training")
         except OSError as error:
             self._do(functools.partial(self.membership.on_lost, executor, str(error)))
             return
-        self._processes[executor] = process
-        self._perform(self.membership.on_started(executor, process.pid))
+        self._perform(self.membership.on_started(executor, pid))
         self._save_executors()
-        await self._watch(executor, process)
 
-    def _adopt(self, executor: int, pid: int) -> None:
-        process = AdoptedProcess(pid, self._log_of(executor))
-        self._processes[executor] = process
-        self._spawn(self._watch(executor, process))
-
-    async def _watch(self, executor: int, process: LocalProcess | AdoptedProcess) -> None:
-        reason = await process.wait()
-        # Its last message may still be on the way: the connection's end is handled first.
-        await self._door.closed(executor, _FAREWELL_S)
-        self._processes.pop(executor, None)
-        reason = self._kill_reasons.pop(executor, reason)
-        self._do(functools.partial(self.membership.on_lost, executor, reason, process.tail()))
+    def _on_ended(self, executor: int, reason: str, output: str) -> None:
+        self._do(functools.partial(self.membership.on_lost, executor, reason, output))
         self._save_executors()
 
     def _save_executors(self) -> None:
-        fields = {
-            executor: {
-                "pid": process.pid,
-                "born": born(process.pid),
-                "machine": machine_id(),
-                "kind": one.kind if (one := self.membership.roster.get(executor)) is not None else "",
-                "ready": executor in self._hellos,
-            }
-            for executor, process in self._processes.items()
-        }
+        fields = self._processes.identities()
+        for executor, known in fields.items():
+            one = self.membership.roster.get(executor)
+            known |= {"kind": one.kind if one is not None else "", "ready": executor in self._hellos}
         for executor, hello in self._hellos.items():
             if executor not in fields and executor in self.membership.roster:
                 fields[executor] = {"pid": hello.pid, "born": 0, "machine": hello.machine}
@@ -313,14 +263,6 @@ class _Coordinator:
             files = self._security.certificate, self._security.key
             self._control.save_job(saved(self._spec, self._settings, self.membership.target, plan, *files))
 
-    def _log_of(self, executor: int) -> Path:
-        return Path(self._spec.out) / "logs" / f"executor-{executor}.log"
-
-    def _spawn(self, work: Any) -> None:
-        task = asyncio.ensure_future(work)
-        self._watchers.add(task)
-        task.add_done_callback(self._watchers.discard)
-
     # ---- time ----
 
     async def _tick(self) -> None:
@@ -329,9 +271,8 @@ class _Coordinator:
             now = self._clock.monotonic()
             self._forward_output()
             self._door.acknowledge()
-            for executor, process in list(self._processes.items()):
-                reason = self._why_dead(executor, process.pid, now)
-                if reason and executor not in self._kill_reasons:
+            for executor in self._processes:
+                if reason := self._why_dead(executor, self._processes.pid_of(executor), now):
                     self._kill(executor, reason)
             self._look_at_remote(now)
             if self._deferred is None:
@@ -343,15 +284,7 @@ class _Coordinator:
             if executor not in self._processes:
                 self._lose_remote(executor, "its connection is gone")
         silences = {e: s for e in self._hellos if (s := self._door.silent_for(e, now)) is not None}
-        # If nobody is heard, it is this machine that is cut off: the others train on, and will be heard again.
-        is_heard = any(silent <= 2 * self._settings.heartbeat_s for silent in silences.values())
-        if not is_heard:
-            # Then not all at once: TCP tries again after as long as it has already waited.
-            self._deaf_since = self._deaf_since or now
-            self._patient_until = now + max(self._settings.lost_after_s, now - self._deaf_since)
-        elif now > self._patient_until:
-            self._deaf_since = 0.0
-        limit = self._settings.lost_after_s if is_heard and not self._deaf_since else self._settings.orphan_s
+        limit = self._hearing.limit(silences.values(), now)
         for executor, silent in silences.items():
             if silent > limit and executor not in self._processes:
                 self._door.drop(executor)
@@ -365,7 +298,7 @@ class _Coordinator:
         remote = [e for e in self._hellos if e not in self._processes]
         for executor in remote:
             self._door.send(executor, m.Leave(reason="the job is over"))
-        await asyncio.gather(*(self._door.closed(executor, _FAREWELL_S) for executor in remote))
+        await asyncio.gather(*(self._door.closed(executor, FAREWELL_S) for executor in remote))
 
     def _lose_remote(self, executor: int, reason: str) -> None:
         self._joining.pop(executor, None)
@@ -388,25 +321,15 @@ class _Coordinator:
         return ""
 
     def _kill(self, executor: int, reason: str) -> None:
-        process = self._processes.get(executor)
-        if process is not None:
-            self._kill_reasons[executor] = reason
-            process.kill()
+        if executor in self._processes:
+            self._processes.kill(executor, reason)
         else:
             self._door.drop(executor)
             self._do(functools.partial(self.membership.on_lost, executor, reason))
 
     def _forward_output(self) -> None:
-        """What the script prints on the first executor; of a later one only what it prints from then on."""
         if self.membership.phase != "gathering" and self.membership.members:
-            first = self.membership.members[0]
-            if self._output is None or self._output[0] != first:
-                lines = NewLines(self._log_of(first))
-                if self._shown:
-                    lines.read()
-                self._output = (first, lines)
-                self._shown.add(first)
-            for line in self._output[1].read():
+            for line in self._output.new_lines(self.membership.members[0]):
                 self._observer.on_output(line)
 
     # ---- connections ----
@@ -498,7 +421,7 @@ class _Coordinator:
         self._joining.pop(executor, None)
         if executor not in self._processes and hello.machine == machine_id() and is_executor(hello.pid, executor):
             with contextlib.suppress(ProcessLookupError):
-                self._adopt(executor, hello.pid)
+                self._processes.adopt(executor, hello.pid)
         if isinstance(message, m.Hello):
             self._do(functools.partial(self.membership.on_hello, message))
         elif not known:
@@ -519,7 +442,7 @@ class _Coordinator:
                 case m.TakeCheckpoint():
                     self._ask_for_checkpoint()
                 case m.Stop():
-                    self._spawn(self._stop())
+                    self._processes.spawn(self._stop())
         except IsoscaleError as error:
             return m.Reply(ok=False, error=str(error), status=self.status())
         return m.Reply(ok=True, status=self.status())
@@ -566,7 +489,7 @@ class _Coordinator:
         for instruction in instructions:
             match instruction:
                 case Start():
-                    self._spawn(self._start(instruction.executor, instruction.kind))
+                    self._processes.spawn(self._start(instruction.executor, instruction.kind))
                 case Tell():
                     self._door.send(instruction.executor, instruction.message)
                 case Kill():
@@ -618,25 +541,17 @@ class _Coordinator:
             result.exit_code, result.digest, result.step = 0, outcome.digest, outcome.step
             result.stop_reason = outcome.stop_reason
             self._journal.write("finished", step=outcome.step, digest=outcome.digest)
-            for executor, process in self._processes.items():
+            for executor in self._processes:
                 self._door.send(executor, m.Dismiss())
                 if not self.membership.has_finished(executor):
-                    process.kill()  # a spare, a newcomer, or one that nobody needs any more
-            waits = [process.wait() for process in self._processes.values()]
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(asyncio.gather(*waits), _FAREWELL_S)
+                    self._processes.kill(executor)  # a spare, a newcomer, or one that nobody needs any more
+            await self._processes.ended(FAREWELL_S)
             return
         error = outcome.error
         result.exit_code = error.reported_exit_code if isinstance(error, ReportedError) else error.exit_code
         result.error = str(error)
         result.traceback = outcome.traceback
         self._journal.write("stopped" if self._stopping else "failed", step=result.step, error=result.error)
-
-
-def _own_pid() -> int:
-    import os
-
-    return os.getpid()
 
 
 def _level_differences(level: Level, mine: Mapping[str, str], theirs: Mapping[str, str]) -> tuple[str, ...]:

@@ -18,19 +18,21 @@ from typing import Any, TypeVar
 import torch
 
 from isoscale.backends.local import restore_priority
-from isoscale.core import codec
 from isoscale.core.audit import chosen_audits
 from isoscale.core.engine import Recovery
-from isoscale.core.exchange import Exchange, ExchangeBrokenError, LocalExchange
+from isoscale.core.exchange import Exchange, ExchangeBrokenError
 from isoscale.errors import ExecutorLostError
 from isoscale.protocol import messages as m
+from isoscale.runtime import groups
+from isoscale.runtime.agreement import FellBehindError, agree
 from isoscale.runtime.checkpoints import CheckpointWriter
+from isoscale.runtime.handover import Handover
 from isoscale.runtime.job import Job
 from isoscale.runtime.link import Link
 from isoscale.runtime.loader import Loader
 from isoscale.runtime.pace import Pace
-from isoscale.runtime.snapshot import epoch_of, is_place_of, load_snapshot, take_snapshot
-from isoscale.types import Placement, Settings
+from isoscale.runtime.snapshot import epoch_of, is_place_of, load_snapshot
+from isoscale.types import Settings
 
 __all__ = ["Leaving", "Member"]
 
@@ -83,9 +85,7 @@ class Member:
         self._exchange: Exchange | None = None
         self._reported = 0
         self._newest_step = 0
-        #: memory for the state that is to be handed over
-        self._room: torch.Tensor | None = None
-        self._making_room: threading.Thread | None = None
+        self._handover = Handover()
         self._generation_step = 0
         self._job: Job | None = None
         #: what was reported at the end of the training function
@@ -107,7 +107,7 @@ class Member:
                     self._on_recover(message)
                 case m.Leave():
                     self._leave = message.reason
-                    self._break(self._exchange if self.state == "member" and self._waiting_broken else None)
+                    groups.break_off(self._exchange if self.state == "member" and self._waiting_broken else None)
                     self._drop_prepared()
                 case m.TakeCheckpoint():
                     self.writer.ask()
@@ -122,7 +122,7 @@ class Member:
         with self._orders:
             self._leave = reason
             self._drop_prepared()
-            self._break(self._exchange)
+            groups.break_off(self._exchange)
             self._orders.notify_all()
 
     def rejoin(self) -> m.Rejoin | None:
@@ -158,28 +158,14 @@ class Member:
         self._highest = max(self._highest, order.generation)
         self._recover = order
         self._drop_prepared()
-        self._break(self._exchange)
+        groups.break_off(self._exchange)
 
     def _drop_prepared(self) -> None:
         prepared, self._prepared, self._switch = self._prepared, None, None
         if prepared is not None:
-            self._break(prepared.exchange)
+            groups.break_off(prepared.exchange)
             if prepared.handover is not None:
-                self._break_handover(prepared)
-
-    @staticmethod
-    def _break(exchange: Exchange | None) -> None:
-        if exchange is not None and hasattr(exchange, "break_off"):
-            # Takes a moment, and the connection's thread has other things to do.
-            threading.Thread(target=exchange.break_off, name="break off", daemon=True).start()
-            exchange.broken = True
-
-    @staticmethod
-    def _break_handover(prepared: _Prepared) -> None:
-        from isoscale.runtime.collective import break_group
-
-        size = len(prepared.order.senders) + 1
-        threading.Thread(target=break_group, args=(prepared.handover, 0, size), daemon=True).start()
+                groups.break_off_handover(prepared.handover, prepared.order)
 
     def _form(self, prepared: _Prepared) -> None:
         """On a thread of its own: the group of the next generation, beside training."""
@@ -188,42 +174,21 @@ class Member:
             if order.index >= 0:
                 prepared.exchange = self._connect(order)
             if -1 in order.senders.values() and (order.index in order.senders or order.index < 0):
-                prepared.handover = self._connect_handover(order)
+                prepared.handover = groups.connect_handover(order, self.host)
         except ExchangeBrokenError as error:
             if prepared is self._prepared:
                 self.link.send(m.Broken(generation=order.generation, reason=str(error)))
             return
         with self._orders:
             if prepared is not self._prepared:
-                self._break(prepared.exchange)
+                groups.break_off(prepared.exchange)
                 return
             self._orders.notify_all()
         if order.index >= 0:
             self.link.send(m.Prepared(generation=order.generation))
 
     def _connect(self, order: m.Prepare | m.Recover | m.Begin) -> Exchange:
-        placement = Placement(shares=order.shares)
-        if placement.num_executors == 1:
-            return LocalExchange(placement.num_logical_workers)
-        from isoscale.runtime.collective import connect
-
-        return connect(order.store, placement, order.index, host=self.host)
-
-    @staticmethod
-    def _without_group(order: m.Begin) -> Exchange:
-        from isoscale.runtime.collective import GlooExchange
-
-        exchange = GlooExchange(None, Placement(shares=order.shares), order.index)
-        exchange.broken = True
-        return exchange
-
-    def _connect_handover(self, order: m.Prepare) -> Any:
-        """The first of those who leave, then all newcomers."""
-        from isoscale.runtime.collective import form_group
-
-        fresh = sorted(order.senders)
-        index = fresh.index(order.index) + 1 if order.index in fresh else 0
-        return form_group(f"{order.store}-handover", index, len(fresh) + 1, self.host)
+        return groups.connect(order, self.host)
 
     # ---- on the training thread: orders ----
 
@@ -245,7 +210,7 @@ class Member:
             self._exchange = self._connect(order)
         except ExchangeBrokenError:
             # Somebody is gone already: the first step will find that out, and go on with the others.
-            self._exchange = self._without_group(order)
+            self._exchange = groups.without_group(order)
         self._enter(order, self._exchange)
         return self._exchange
 
@@ -325,21 +290,17 @@ class Member:
             return prepared if not needs_handover or prepared.handover is not None else None
 
         prepared = self._wait(formed)
-        from isoscale.runtime.collective import receive_blob
-
         order = prepared.order
         source = order.senders[order.index]
+        group = prepared.handover if source < 0 else prepared.exchange.group  # type: ignore[union-attr]
         try:
-            if source < 0:
-                blob = receive_blob(prepared.handover, 0)
-            else:
-                blob = receive_blob(prepared.exchange.group, source)  # type: ignore[union-attr]
+            self._staged = self._handover.receive(group, max(source, 0))
         except ExchangeBrokenError:
             with self._orders:
                 if self._prepared is prepared:
                     self._prepared = None
             return
-        self._staged, self._landing = codec.unpack(blob, copy=False), prepared.exchange
+        self._landing = prepared.exchange
         self._enter(order, prepared.exchange)  # type: ignore[arg-type]
         self._generation_step = int(self._staged["step"])
         self._job_of().audit_at = self._generation_step + 1
@@ -371,7 +332,8 @@ class Member:
         if job._at_end():
             return
         self.writer.arrive(job, loader, self.generation)
-        self._make_room(job, loader)
+        if self._prepared is not None:
+            self._handover.make_room(self._prepared.order, job, loader)
         while True:
             if self._recover is not None:
                 job._engine.use(self._find_others().exchange)
@@ -383,24 +345,6 @@ class Member:
                 self._hold_for_plan(job, loader)
             else:
                 return
-
-    def _make_room(self, job: Job, loader: Loader) -> None:
-        """A switch is near: have memory for the state at hand, so that the pause is no longer than the copy."""
-        prepared = self._prepared
-        if prepared is None or self._room is not None:
-            return
-        order = prepared.order
-        if order.index in order.senders.values() or (order.index < 0 and -1 in order.senders.values()):
-            size = codec.packed_size(take_snapshot(job, loader, copy=False))
-            self._room = torch.empty(size + size // 16, dtype=torch.uint8)
-            self._making_room = threading.Thread(target=self._room.zero_, name="make room", daemon=True)
-            self._making_room.start()
-
-    def _packed(self, job: Job, loader: Loader) -> torch.Tensor:
-        if self._making_room is not None:
-            self._making_room.join()  # or it would go on to clear what is packed
-        room, self._room, self._making_room = self._room, None, None
-        return codec.pack(take_snapshot(job, loader, copy=False), into=room)
 
     def _hold_for_plan(self, job: Job, loader: Loader) -> None:
         left_at, at = time.time(), time.monotonic()
@@ -431,15 +375,8 @@ class Member:
             self._hand_over_and_leave(job, loader, prepared)
             return
         assert prepared.exchange is not None
-        try:
-            if mine:
-                from isoscale.runtime.collective import send_blob
-
-                blob = self._packed(job, loader)
-                for target in mine:
-                    send_blob(prepared.exchange.group, blob, target)  # type: ignore[attr-defined]
-        except ExchangeBrokenError:
-            pass  # the newcomer is gone: the first exchange of the new generation will break
+        if mine:
+            self._handover.send(prepared.exchange.group, mine, job, loader)  # type: ignore[attr-defined]
         self._enter(order, prepared.exchange)
         job._engine.use(prepared.exchange)
         self.link.send(
@@ -452,14 +389,7 @@ class Member:
         """One who leaves stays, with the state, until the others have sealed a step without it."""
         self.state = "leaving"
         if prepared.handover is not None and self.executor == self.members[0]:
-            from isoscale.runtime.collective import send_blob
-
-            blob = self._packed(job, loader)
-            try:
-                for position in range(1, len(prepared.order.senders) + 1):
-                    send_blob(prepared.handover, blob, position)
-            except ExchangeBrokenError:
-                pass
+            self._handover.send(prepared.handover, range(1, len(prepared.order.senders) + 1), job, loader)
         self._wait(lambda: self._recover)  # or Leaving
         self.state = "member"
 
@@ -497,7 +427,7 @@ class Member:
                     self._exchange = exchange
                     newer = self._recover is not order
                 if newer:
-                    self._break(exchange)
+                    groups.break_off(exchange)
                     continue
                 vector = self._agree(exchange)
             except ExchangeBrokenError as error:
@@ -537,36 +467,17 @@ class Member:
         self._wait(lambda: True if formed.done() or self._recover is not order else None)
         if formed.done():
             return formed.result()
-        formed.add_done_callback(lambda one: None if one.exception() else self._break(one.result()))
+        formed.add_done_callback(lambda one: None if one.exception() else groups.break_off(one.result()))
         return None
 
     def _agree(self, exchange: Exchange) -> torch.Tensor | None:
-        """How far has everybody come? What a luckier executor saw sealed counts for all."""
-        job, engine = self._job_of(), self._job_of()._engine
-        num = exchange.placement.num_executors
-        self._newest_step = job.step
-        if num == 1:
-            return None
-        table = torch.zeros(num, 4, dtype=torch.int64)
-        held = engine.last_vector
-        size = 0 if held is None else held.numel()
-        table[exchange.index] = torch.tensor([engine.seals, engine.seal.entered, size, job.step])
-        exchange.sum_int64(table)
-        seals, entered, sizes, steps = table.unbind(1)
-        self._newest_step = int(steps.max())
-        newest = int(seals.max())
-        unfit = [i for i in range(num) if seals[i] < newest and (seals[i] < newest - 1 or not entered[i])]
-        if exchange.index in unfit:
-            raise Leaving("the others have gone on")
-        if unfit:
-            raise ExchangeBrokenError(f"executors at positions {unfit} have not followed")
-        if bool((seals == newest).all()):
-            return None
-        holder = next(i for i in range(num) if seals[i] == newest and sizes[i] > 0)
-        vector = held if exchange.index == holder else torch.zeros(int(sizes[holder]), dtype=torch.int64)
-        assert vector is not None
-        exchange.broadcast([vector], holder)
-        return vector if engine.seals < newest else None
+        job = self._job_of()
+        try:
+            agreed = agree(exchange, job._engine, job.step)
+        except FellBehindError:
+            raise Leaving("the others have gone on") from None
+        self._newest_step = agreed.newest_step
+        return agreed.vector
 
     # ---- the end ----
 

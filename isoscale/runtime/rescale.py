@@ -18,12 +18,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from isoscale.errors import ExecutorLostError, IsoscaleError, UserCodeError, UserError
+from isoscale.errors import ExecutorLostError, IsoscaleError, UserCodeError
 from isoscale.kinds import DeviceSet
 from isoscale.protocol import messages as m
-from isoscale.runtime.admission import Differences, refusal_of
+from isoscale.runtime.admission import Differences, refusal_of, script_fault
 from isoscale.runtime.attempt import Attempt, PlanEntry, pause_of
+from isoscale.runtime.ending import Ending
 from isoscale.runtime.instructions import Done, Emit, Fail, Instruction, Kill, ReportedError, Restart, Start, Tell
+from isoscale.runtime.orders import Formation, generation_events, rescale_event
 from isoscale.runtime.roster import Executor, Roster
 from isoscale.scheduling.planner import best_split
 from isoscale.scheduling.straggler import StragglerRule
@@ -91,10 +93,7 @@ class Membership:
     _lacking: int = 0
     _reported: dict[int, m.Beat] = field(default_factory=dict)
     _recovered: dict[int, m.Switched] = field(default_factory=dict)
-    _finished: dict[int, m.Finished] = field(default_factory=dict)
-    _saved: bool = False
-    #: who was asked to write the result
-    _saver: int = -1
+    _ending: Ending = field(default_factory=Ending)
     _from: int = 0
     _rule: StragglerRule = field(init=False)
 
@@ -166,23 +165,7 @@ class Membership:
         self.generation += 1
         self._enter(members, shares, "resumed" if self.checkpoint else "started")
         self._from = 0
-        place = self._meeting_place(members)
-        tells: list[Instruction] = [
-            Tell(
-                executor,
-                m.Begin(
-                    generation=self.generation,
-                    shares=shares,
-                    members=members,
-                    index=index,
-                    store=place,
-                    hold_at=self._hold_at(),
-                    checkpoint=self.checkpoint,
-                ),
-            )
-            for index, executor in enumerate(members)
-        ]
-        return [*tells, *self._announce()]
+        return [*self._formation(members, shares).begin(self.checkpoint), *self._announce()]
 
     # ---- requests ----
 
@@ -213,7 +196,7 @@ class Membership:
 
     def _reconcile(self) -> list[Instruction]:
         """Take the next step from the executors there are towards those that are wanted."""
-        if self.phase != "training" or not self.sealed or self._finished:
+        if self.phase != "training" or not self.sealed or self._ending:
             return []
         if self.attempt is not None and self.attempt.switch_sent:
             return []
@@ -265,26 +248,7 @@ class Membership:
         self.attempt = Attempt(
             self.generation, members, shares, frozenset(coming), leaving, reason, set(members), at_step
         )
-        staying = [i for i, executor in enumerate(members) if executor not in self.attempt.coming]
-        fresh = [i for i, executor in enumerate(members) if executor in self.attempt.coming]
-        senders = {i: staying[n % len(staying)] if staying else -1 for n, i in enumerate(fresh)}
-        order = [*enumerate(members), *((-1, executor) for executor in leaving)]
-        place = self._meeting_place(members)
-        return [
-            Tell(
-                executor,
-                m.Prepare(
-                    generation=self.generation,
-                    shares=shares,
-                    members=members,
-                    index=index,
-                    store=place,
-                    hold_at=self._hold_at(beyond=at_step),
-                    senders=senders,
-                ),
-            )
-            for index, executor in order
-        ]
+        return self._formation(members, shares, beyond=at_step).prepare(self.attempt.coming, leaving)
 
     def on_held(self, executor: int) -> list[Instruction]:
         one = self.roster.get(executor)
@@ -335,7 +299,7 @@ class Membership:
         self.sealed, self._num_broken, self._broken_at = True, 0, None
         events: list[Instruction] = []
         if self._from:
-            events = [self._rescale_event(self._from, step, *pause_of(self._recovered))]
+            events = [self._rescale_event(self._from, step, pause_of(self._recovered))]
         self._from = 0
         return [*events, *self._release_leavers(), *self._reconcile()]
 
@@ -369,11 +333,8 @@ class Membership:
         self.generation = max(self.generation, attempt.generation)
         self._enter(attempt.members, attempt.shares, attempt.reason, generation=attempt.generation)
         self.sealed, self._num_broken = True, 0
-        pause, wait = pause_of(attempt.switched)
-        instructions: list[Instruction] = [
-            *self._announce(joined=attempt.coming),
-            self._rescale_event(before, step, pause, wait),
-        ]
+        instructions = self._announce(joined=attempt.coming)
+        instructions.append(self._rescale_event(before, step, pause_of(attempt.switched)))
         for executor in attempt.leaving:
             instructions += self._let_go(executor, attempt.reason)
         gone = [executor for executor in attempt.members if executor not in self.roster]
@@ -414,7 +375,7 @@ class Membership:
         lost = Emit("executor_lost", {"executor": executor, "pid": one.pid, "reason": reason})
         if self.phase == "gathering":
             return [lost, *self._lost_before_start(one, reason, output)]
-        if self._finished and (executor in self._finished or executor in self.members):
+        if self._ending and (executor in self._ending.finished or executor in self.members):
             return [lost, *self._lost_at_end(executor, f"executor {executor} lost: {reason}")]
         holds = one.state == "member" and (
             executor in self.members or (attempt is not None and attempt.switch_sent and executor in attempt.members)
@@ -427,9 +388,8 @@ class Membership:
 
     def _lost_at_end(self, executor: int, reason: str) -> list[Instruction]:
         """Somebody had come to the end. Whoever has not needs to follow only if that one is gone without a result."""
-        if not self._saved:
-            self._finished.pop(executor, None)
-        if not self._finished:
+        self._ending.lose(executor)
+        if not self._ending:
             return self._recover(reason)
         self._broken_at = self._broken_at or 0.0
         return self._finish_if_done()
@@ -467,21 +427,7 @@ class Membership:
         self._from = self._from or len(self.members)
         self.generation += 1
         self._enter(kept, self._split(kept), reason)
-        place = self._meeting_place(kept)
-        instructions: list[Instruction] = [
-            Tell(
-                executor,
-                m.Recover(
-                    generation=self.generation,
-                    shares=self.shares,
-                    members=kept,
-                    index=index,
-                    store=place,
-                    hold_at=self._hold_at(),
-                ),
-            )
-            for index, executor in enumerate(kept)
-        ]
+        instructions = self._formation(kept, self.shares).recover()
         for executor in dropped:
             instructions += self._let_go(executor, "not needed")
         # A newcomer that was waiting for state from a group that is no more waits on.
@@ -492,7 +438,7 @@ class Membership:
         if self._restarts > _MAX_RESTARTS:
             error = ExecutorLostError(executor=-1, pid=0, generation=self.current, reason=f"all are gone; {reason}")
             return self._fail(error)
-        self.members, self.shares, self.sealed, self._finished = (), (), False, {}
+        self.members, self.shares, self.sealed, self._ending.finished = (), (), False, {}
         for one in self.roster:
             if one.state in ("approaching", "held", "member", "leaving"):
                 self.roster.remove(one.executor)
@@ -512,18 +458,9 @@ class Membership:
 
     def _lost_before_start(self, one: Executor, reason: str, output: str) -> list[Instruction]:
         """It never came as far as isoscale.run(train): the script itself is at fault, unless it was killed."""
-        if one.hello is None and "Traceback (most recent call last)" in output:
-            error = UserCodeError(traceback_text=output, logical_rank=None, executor=one.executor)
-            return self._fail(error, output)
-        if one.hello is None and reason == "exit code 0":
-            return self._fail(
-                UserError(
-                    field="SCRIPT",
-                    value=self.spec.script,
-                    problem="ended without calling isoscale.run(train)",
-                    remedy="end the script with: if __name__ == '__main__': isoscale.run(train)",
-                )
-            )
+        fault = script_fault(self.spec.script, one.executor, reason, output) if one.hello is None else None
+        if fault is not None:
+            return self._fail(fault, output if isinstance(fault, UserCodeError) else "")
         self._stillborn += 1
         if self._stillborn >= _MAX_STILLBORN:
             return self._fail(ExecutorLostError(executor=one.executor, pid=one.pid, generation=0, reason=reason))
@@ -536,7 +473,7 @@ class Membership:
         if self.phase != "training":
             return []
         if self._broken_at is not None and now - self._broken_at >= _BROKEN_GRACE_S:
-            if self._finished:
+            if self._ending:
                 return self._finish_if_done()
             self._broken_at = None
             reason = f"the exchange broke: {self._broken_reason}"
@@ -580,33 +517,27 @@ class Membership:
     def on_finished(self, finished: m.Finished) -> list[Instruction]:
         if self.phase != "training":
             return []
-        self._finished[finished.executor] = finished
+        self._ending.finished[finished.executor] = finished
         return self._finish_if_done()
 
     def has_finished(self, executor: int) -> bool:
-        return executor in self._finished
+        return executor in self._ending.finished
 
     def on_result_saved(self) -> list[Instruction]:
-        self._saved = True
+        self._ending.saved = True
         return self._finish_if_done()
 
     def _finish_if_done(self) -> list[Instruction]:
-        """One that came to the end proves that all steps are committed; the others may follow or be gone."""
-        if not self._finished or self.phase != "training":
+        """The others may follow whoever came to the end, or be gone."""
+        if not self._ending or self.phase != "training":
             return []
         leaving = self.attempt.leaving if self.attempt is not None and self.attempt.switch_sent else ()
-        waiting = [e for e in self.members if e in self.roster and e not in self._finished and e not in leaving]
-        if waiting and self._broken_at is None:
-            return []
-        if not self._saved:
-            # Whoever should have is gone, or came to the end when it was not the first.
-            if self._saver in self._finished:
-                return []
-            self._saver = next(iter(self._finished))
-            return [Tell(self._saver, m.SaveResult())]
-        self.phase = "done"
-        first = next(iter(self._finished.values()))
-        return [Done(step=first.step, digest=first.digest, stop_reason=first.stop_reason)]
+        done = {*self._ending.finished, *leaving}
+        waiting = [e for e in self.members if e in self.roster and e not in done] if self._broken_at is None else []
+        instructions = self._ending.conclude(waiting)
+        if any(isinstance(instruction, Done) for instruction in instructions):
+            self.phase = "done"
+        return instructions
 
     def on_failed(self, failed: m.Failed) -> list[Instruction]:
         """An executor says why it cannot go on: the script's fault, so all would fail, unless it is a newcomer."""
@@ -656,7 +587,7 @@ class Membership:
             self.sealed = rejoin.sealed or (self.sealed and rejoin.generation == self.current)
             self.current, self.members, self.shares = rejoin.generation, rejoin.members, rejoin.shares
         if rejoin.finished is not None:
-            self._finished[hello.executor] = rejoin.finished
+            self._ending.finished[hello.executor] = rejoin.finished
         if rejoin.state == "leaving" or rejoin.highest > rejoin.generation:
             self._uncertain.add(hello.executor)
         if rejoin.waiting:
@@ -672,8 +603,8 @@ class Membership:
         gone = [e for e in self.members if e not in self.roster or self.roster[e].state != "member"]
         if len(gone) == len(self.members):
             return self._restart("no executor was left")
-        if self._finished:
-            self._saved = any(finished.digest == saved_digest for finished in self._finished.values())
+        if self._ending:
+            self._ending.found(saved_digest)
             self._broken_at = 0.0 if gone else self._broken_at
             return [*self._announce(), *self._finish_if_done()]
         if gone or self._broken_at is not None:
@@ -732,36 +663,16 @@ class Membership:
             return f"{first.store}/{self.store.rpartition('/')[2]}-{self.generation}"
         return f"{self.store}-{self.generation}"
 
-    def _announce(self, joined: frozenset[int] | None = None) -> list[Instruction]:
-        joins: list[Instruction] = [
-            Emit("executor_joined", {"executor": e, "generation": self.current})
-            for e in self.members
-            if joined is None or e in joined
-        ]
-        fields = {
-            "generation": self.current,
-            "step": self.step,
-            "members": list(self.members),
-            "shares": list(self.shares),
-            "reason": self.reason,
-        }
-        return [*joins, Emit("generation", fields)]
+    def _formation(self, members: tuple[int, ...], shares: tuple[int, ...], *, beyond: int | None = None) -> Formation:
+        """The newest generation; at `beyond` the plan's change is the one that is being made."""
+        return Formation(self.generation, members, shares, self._meeting_place(members), self._hold_at(beyond))
 
-    def _rescale_event(self, before: int, step: int, pause_s: float, wait_s: float) -> Emit:
-        return Emit(
-            "rescale",
-            {
-                "generation": self.current,
-                "from": before,
-                "to": len(self.members),
-                "step": step,
-                "pause_s": round(pause_s, 6),
-                "wait_s": round(wait_s, 6),
-                "reason": self.reason,
-                "members": list(self.members),
-                "shares": list(self.shares),
-            },
-        )
+    def _announce(self, joined: frozenset[int] | None = None) -> list[Instruction]:
+        fresh = [executor for executor in self.members if joined is None or executor in joined]
+        return generation_events(self.current, self.step, self.members, self.shares, self.reason, fresh)
+
+    def _rescale_event(self, before: int, step: int, pause: tuple[float, float]) -> Emit:
+        return rescale_event(self.current, before, step, pause, self.members, self.shares, self.reason)
 
     def _start_missing(self, kinds: tuple[str, ...]) -> list[Instruction]:
         if not self.settings.spawn:

@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -21,7 +20,7 @@ from isoscale.core.engine import Recovery, StepEngine
 from isoscale.core.exchange import ExchangeBrokenError, LocalExchange
 from isoscale.core.gradients import FlatBucket, RingBucket, TreeSums
 from isoscale.core.reduce import Subtree, combine_subtrees, ring_sum
-from isoscale.runtime.member import Member
+from isoscale.runtime.agreement import agree
 from isoscale.types import Placement
 
 
@@ -111,8 +110,6 @@ class World:
 
     def recovery(self, executor: int, engine: StepEngine) -> Callable[[], Recovery]:
         """For `StepEngine.on_broken`: all who are left meet and go on."""
-        job = SimpleNamespace(_engine=engine, step=0)
-        member: Any = SimpleNamespace(_job_of=lambda: job, _job=job)
 
         def recover() -> Recovery:
             while True:
@@ -128,7 +125,7 @@ class World:
                 if len(group.members) == 1:
                     exchange = LocalExchange(_workers(engine))
                 try:
-                    return Recovery(exchange, Member._agree(member, exchange))
+                    return Recovery(exchange, agree(exchange, engine, 0).vector)
                 except ExchangeBrokenError:
                     continue
 

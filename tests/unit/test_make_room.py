@@ -11,9 +11,8 @@ import pytest
 import torch
 
 from isoscale.core import codec
-from isoscale.runtime import member as module
-from isoscale.runtime.member import Member
-from isoscale.types import Settings
+from isoscale.runtime import handover as module
+from isoscale.runtime.handover import Handover
 
 
 def test_room_is_ready_before_the_state_is_packed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,9 +26,8 @@ def test_room_is_ready_before_the_state_is_packed(monkeypatch: pytest.MonkeyPatc
     state = {"weight": torch.ones(1000)}
     monkeypatch.setattr(torch.Tensor, "zero_", slowly)
     monkeypatch.setattr(module, "take_snapshot", lambda job, loader, copy: state)
-    sender: Any = Member(0, Settings(), "127.0.0.1")
-    sender._prepared = SimpleNamespace(order=SimpleNamespace(index=0, senders={1: 0}))
-    sender._make_room(None, None)
+    sender: Any = Handover()
+    sender.make_room(SimpleNamespace(index=0, senders={1: 0}), None, None)
     blob = sender._packed(None, None)
     for thread in threading.enumerate():
         if thread.name == "make room":

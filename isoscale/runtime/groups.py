@@ -1,0 +1,57 @@
+"""Forming and breaking the groups of executors that exchange with each other, for `runtime.member`.
+
+Forming blocks until all are there, so it happens on threads of its own beside training. gloo is imported only where
+more than one executor is.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from isoscale.core.exchange import Exchange, LocalExchange
+from isoscale.protocol import messages as m
+from isoscale.types import Placement
+
+__all__ = ["break_off", "break_off_handover", "connect", "connect_handover", "without_group"]
+
+
+def connect(order: m.Prepare | m.Recover | m.Begin, host: str) -> Exchange:
+    """The group of a generation; ExchangeBrokenError if somebody does not come."""
+    placement = Placement(shares=order.shares)
+    if placement.num_executors == 1:
+        return LocalExchange(placement.num_logical_workers)
+    from isoscale.runtime import collective
+
+    return collective.connect(order.store, placement, order.index, host=host)
+
+
+def without_group(order: m.Begin) -> Exchange:
+    """What stands for a group that could not be formed: its first use finds that out."""
+    from isoscale.runtime.collective import GlooExchange
+
+    exchange = GlooExchange(None, Placement(shares=order.shares), order.index)
+    exchange.broken = True
+    return exchange
+
+
+def connect_handover(order: m.Prepare, host: str) -> Any:
+    """Where nobody who has the state stays: the first of those who leave, then all newcomers."""
+    from isoscale.runtime.collective import form_group
+
+    fresh = sorted(order.senders)
+    index = fresh.index(order.index) + 1 if order.index in fresh else 0
+    return form_group(f"{order.store}-handover", index, len(fresh) + 1, host)
+
+
+def break_off(exchange: Exchange | None) -> None:
+    """Whoever waits in it wakes up. On a thread: it takes a moment, and the caller has other things to do."""
+    if exchange is not None and hasattr(exchange, "break_off"):
+        threading.Thread(target=exchange.break_off, name="break off", daemon=True).start()
+        exchange.broken = True
+
+
+def break_off_handover(group: Any, order: m.Prepare) -> None:
+    from isoscale.runtime.collective import break_group
+
+    threading.Thread(target=break_group, args=(group, 0, len(order.senders) + 1), daemon=True).start()

@@ -1,0 +1,122 @@
+"""What the executors of a generation are told, and what the event log says of it. Values only: nothing is decided."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from isoscale.protocol import messages as m
+from isoscale.runtime.instructions import Emit, Instruction, Tell
+
+__all__ = ["Formation", "generation_events", "rescale_event"]
+
+
+@dataclass(frozen=True, slots=True)
+class Formation:
+    """A generation that is about to be formed: every member gets its index, and all the same rest."""
+
+    generation: int
+    members: tuple[int, ...]
+    shares: tuple[int, ...]
+    #: where its members meet
+    store: str
+    #: the step at which they wait for the plan's next change
+    hold_at: int | None
+
+    def begin(self, checkpoint: str) -> list[Instruction]:
+        """Start training, from a checkpoint or from the beginning."""
+        return [
+            Tell(
+                executor,
+                m.Begin(
+                    generation=self.generation,
+                    shares=self.shares,
+                    members=self.members,
+                    index=index,
+                    store=self.store,
+                    hold_at=self.hold_at,
+                    checkpoint=checkpoint,
+                ),
+            )
+            for index, executor in enumerate(self.members)
+        ]
+
+    def prepare(self, coming: frozenset[int], leaving: tuple[int, ...]) -> list[Instruction]:
+        """Form the group beside training; those who stay share the work of handing the state to those who come."""
+        staying = [i for i, executor in enumerate(self.members) if executor not in coming]
+        fresh = [i for i, executor in enumerate(self.members) if executor in coming]
+        senders = {i: staying[n % len(staying)] if staying else -1 for n, i in enumerate(fresh)}
+        return [
+            Tell(
+                executor,
+                m.Prepare(
+                    generation=self.generation,
+                    shares=self.shares,
+                    members=self.members,
+                    index=index,
+                    store=self.store,
+                    hold_at=self.hold_at,
+                    senders=senders,
+                ),
+            )
+            for index, executor in [*enumerate(self.members), *((-1, executor) for executor in leaving)]
+        ]
+
+    def recover(self) -> list[Instruction]:
+        """Go on from the last sealed step without whoever is gone."""
+        return [
+            Tell(
+                executor,
+                m.Recover(
+                    generation=self.generation,
+                    shares=self.shares,
+                    members=self.members,
+                    index=index,
+                    store=self.store,
+                    hold_at=self.hold_at,
+                ),
+            )
+            for index, executor in enumerate(self.members)
+        ]
+
+
+def generation_events(
+    generation: int, step: int, members: tuple[int, ...], shares: tuple[int, ...], reason: str, joined: Iterable[int]
+) -> list[Instruction]:
+    joins: list[Instruction] = [
+        Emit("executor_joined", {"executor": executor, "generation": generation}) for executor in joined
+    ]
+    fields = {
+        "generation": generation,
+        "step": step,
+        "members": list(members),
+        "shares": list(shares),
+        "reason": reason,
+    }
+    return [*joins, Emit("generation", fields)]
+
+
+def rescale_event(
+    generation: int,
+    before: int,
+    step: int,
+    pause: tuple[float, float],
+    members: tuple[int, ...],
+    shares: tuple[int, ...],
+    reason: str,
+) -> Emit:
+    """`pause`: seconds in which nobody trained, and seconds that somebody waited for others."""
+    return Emit(
+        "rescale",
+        {
+            "generation": generation,
+            "from": before,
+            "to": len(members),
+            "step": step,
+            "pause_s": round(pause[0], 6),
+            "wait_s": round(pause[1], 6),
+            "reason": reason,
+            "members": list(members),
+            "shares": list(shares),
+        },
+    )

@@ -1,0 +1,139 @@
+"""The executor processes of a job on the coordinator's machine: started with what they need, watched, ended.
+
+Says when one has ended and why; what that means for the job is `runtime.rescale`'s affair.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from isoscale import env
+from isoscale.backends.local import ALLOCATOR, AdoptedProcess, LocalProcess, NewLines, born, start_process
+from isoscale.kinds import executor_environment, profile_named, profile_of
+from isoscale.runtime.door import Door
+from isoscale.runtime.machine import machine_id
+from isoscale.types import JobSpec
+
+__all__ = ["FAREWELL_S", "Output", "Processes"]
+
+#: how long the last words of an executor may take to arrive
+FAREWELL_S = 5.0
+
+
+class Processes:
+    def __init__(self, spec: JobSpec, door: Door, token_file: Path, on_ended: Callable[[int, str, str], None]) -> None:
+        """`on_ended` gets the executor, the reason, and the end of what it printed."""
+        self._spec = spec
+        self._door = door
+        self._token_file = token_file
+        self._on_ended = on_ended
+        self._by_executor: dict[int, LocalProcess | AdoptedProcess] = {}
+        self._reasons: dict[int, str] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __contains__(self, executor: int) -> bool:
+        return executor in self._by_executor
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(list(self._by_executor))
+
+    def pid_of(self, executor: int) -> int:
+        return self._by_executor[executor].pid
+
+    def identities(self) -> dict[int, dict[str, Any]]:
+        """By which a later coordinator knows them again."""
+        machine = machine_id()
+        return {
+            executor: {"pid": process.pid, "born": born(process.pid), "machine": machine}
+            for executor, process in self._by_executor.items()
+        }
+
+    async def start(self, executor: int, kind: str, *, newcomer: bool) -> int:
+        """Its process id; OSError if it cannot be started."""
+        command = [sys.executable, self._spec.script, *self._spec.script_args]
+        log = log_of(self._spec, executor)
+        process = await start_process(command, self._environment(executor, kind), log, newcomer=newcomer)
+        self._by_executor[executor] = process
+        self.spawn(self._watch(executor, process))
+        return process.pid
+
+    def _environment(self, executor: int, kind: str) -> dict[str, str]:
+        profile = profile_named(self._spec.profile) if self._spec.profile else profile_of(kind)
+        variables = {
+            env.COORDINATOR: self._door.url,
+            env.TOKEN_FILE: str(self._token_file.resolve()),
+            env.EXECUTOR: str(executor),
+            # Sets and dicts of strings iterate in the same order in every process.
+            "PYTHONHASHSEED": "0",
+            "PYTHONUNBUFFERED": "1",
+        }
+        if self._door.ca_file is not None:
+            variables[env.CA_FILE] = str(self._door.ca_file)
+        if fault := env.fault():
+            variables[env.FAULT] = fault
+        inherited = {**ALLOCATOR, **env.child_environment(variables)}
+        return executor_environment(inherited, profile, self._spec.threads)
+
+    def adopt(self, executor: int, pid: int) -> None:
+        """One that an earlier coordinator started; ProcessLookupError if it is gone."""
+        process = AdoptedProcess(pid, log_of(self._spec, executor))
+        self._by_executor[executor] = process
+        self.spawn(self._watch(executor, process))
+
+    async def _watch(self, executor: int, process: LocalProcess | AdoptedProcess) -> None:
+        reason = await process.wait()
+        # Its last message may still be on the way: the connection's end is handled first.
+        await self._door.closed(executor, FAREWELL_S)
+        self._by_executor.pop(executor, None)
+        self._on_ended(executor, self._reasons.pop(executor, reason), process.tail())
+
+    def kill(self, executor: int, reason: str = "") -> None:
+        """At once; the first reason is the one that is told. None: the way it ended."""
+        if reason:
+            self._reasons.setdefault(executor, reason)
+        self._by_executor[executor].kill()
+
+    async def ended(self, seconds: float) -> None:
+        """Wait until all have ended, but not longer than this."""
+        waits = [asyncio.ensure_future(process.wait()) for process in self._by_executor.values()]
+        if waits:
+            await asyncio.wait(waits, timeout=seconds)
+        for wait in waits:
+            wait.cancel()
+
+    async def close(self) -> None:
+        """Nothing is watched any more, and nothing is left running."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*(process.end() for process in self._by_executor.values()))
+
+    def spawn(self, work: Awaitable[None]) -> None:
+        """Do something beside, until `close`."""
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+class Output:
+    """What the script prints on the first executor; of a later one only what it prints from then on."""
+
+    def __init__(self, spec: JobSpec) -> None:
+        self._spec = spec
+        self._first = -1
+        self._lines: NewLines | None = None
+
+    def new_lines(self, first: int) -> list[str]:
+        if self._lines is None or self._first != first:
+            had_one = self._lines is not None
+            self._first, self._lines = first, NewLines(log_of(self._spec, first))
+            if had_one:
+                self._lines.read()
+        return self._lines.read()
+
+
+def log_of(spec: JobSpec, executor: int) -> Path:
+    return Path(spec.out) / "logs" / f"executor-{executor}.log"
