@@ -3,26 +3,34 @@
 Four job categories with costs fitted to ElasticFlow's measurements on A100 (the table that the package ships):
 compute-bound (vgg16), communication-bound (resnet50_cifar10), balanced (resnet50), limited by communication beyond a
 few devices (bert). A job trains a fixed number of samples, with any batch between its bounds; a device holds at most
-`max_local` samples, and nobody accumulates. Baselines hold the batch at its largest, smallest or a random value. Jobs
-arrive for 480 minutes; decisions every 10 minutes; a change costs 30 s; at most 10 devices a job.
+`max_local` samples, and nobody accumulates. Baselines hold the batch at its largest, smallest or a random value, and
+are given the best number of devices for it by the same exact program. Jobs arrive for 480 minutes; decisions every 10
+minutes; a change costs 30 s; at most 10 devices a job.
 
 The grid (2 clusters x 3 arrival patterns x 3 mixes x queue and drop, 5 policies) was fixed before anything was tuned
-and is printed whole. Load is work on one device at its best batch, over what the cluster could do.
+and is printed whole. Load is work on one device at its best batch, over what the cluster could do. Beside each cell
+stands what no scheduler can exceed (`simulate_bounds`): with any batch, and with the batch held.
+
+A second part, beyond the grid, asks where the gain comes from: the even mix on 40 devices under more loads, with
+decisions every 10 minutes and every minute. Figures in docs/claims.md come from the grid alone.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from measure import save
+from simulate_bounds import Demand, least_mean_time, most_completed
 from simulate_tools import rounded
 
 from isoscale.scheduling.fit import StepPoint, fit_goodput
 from isoscale.scheduling.policy import make_policy
-from isoscale.scheduling.state import Cluster, JobRequest, Node
+from isoscale.scheduling.state import Cluster, JobRequest, Node, packed_shape
 from isoscale.scheduling.throughput import GoodputSpeed
 from isoscale.sim.costs import Costs
 from isoscale.sim.engine import Options, Simulation
@@ -48,6 +56,13 @@ _MIXES = {
 #: (load, load) in turns of one hour
 _ARRIVALS = {"low": (0.4, 0.4), "high": (1.2, 1.2), "bursty": (1.6, 0.1)}
 _POLICIES = ("autoscaler", "fixed-batch-max", "fixed-batch-min", "fixed-batch-random", "flow")
+_BASELINES = _POLICIES[1:4]
+_INTERVAL_S = 10 * _MINUTE_S
+_COSTS = Costs(start_s=30.0, resume_s=30.0, rescale_s=30.0)
+#: loads of the second part, by seconds between decisions
+_BEYOND = {600.0: (0.2, 0.4, 0.8, 1.2, 2.0, 4.0), 60.0: (0.4, 1.2, 4.0)}
+
+Row = dict[str, Any]
 
 
 def main() -> None:
@@ -55,68 +70,89 @@ def main() -> None:
     parser.add_argument("--devices", default="40,400")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
-    rows: list[dict[str, object]] = []
+    rows: list[Row] = []
     for devices, arrival, mix, mode in itertools.product(
         map(int, arguments.devices.split(",")), _ARRIVALS, _MIXES, ("queue", "drop")
     ):
-        jobs = list(_jobs(devices, arrival, mix, arguments.seed))
-        found = {}
-        for policy in _POLICIES:
-            options = {"mode": mode} if policy != "flow" else {}
-            if policy == "flow" and mode == "drop":
-                continue  # ours never drops a job
-            found[policy] = _one(jobs, devices, policy, options)
-        rows += [
-            {
-                "devices": devices,
-                "arrivals": arrival,
-                "mix": mix,
-                "mode": mode,
-                "jobs": len(jobs),
-                "policy": name,
-                **row,
-            }
-            for name, row in found.items()
-        ]
-        best = max((found[name] for name in _POLICIES[1:4]), key=lambda row: row["completed"])
-        print(
-            f"{devices:3} devices {arrival:6} {mix:13} {mode:5} {len(jobs):4} jobs: "
-            + "  ".join(f"{name} {row['completed']} done, {row['mean_jct_s']} s" for name, row in found.items())
-            + f"  | completed x{found['autoscaler']['completed'] / max(1, best['completed']):.2f} of the best baseline",
-            flush=True,
-        )
-    save("simulate_autoscaler", rows, **_headline(rows))
+        cell = {"devices": devices, "arrivals": arrival, "mix": mix, "mode": mode}
+        seed = [arguments.seed, devices, list(_ARRIVALS).index(arrival), list(_MIXES).index(mix)]
+        rows.append(_cell(list(_jobs(devices, _ARRIVALS[arrival], mix, seed)), cell, _POLICIES, _INTERVAL_S))
+    beyond: list[Row] = []
+    for interval_s, loads in _BEYOND.items():
+        for load, mode in itertools.product(loads, ("queue", "drop")):
+            cell = {"devices": 40, "load": load, "interval_s": interval_s, "mode": mode}
+            jobs = list(_jobs(40, (load, load), "even", [arguments.seed, 40, 99]))
+            beyond.append(_cell(jobs, cell, _POLICIES[:4], interval_s))
+    save("simulate_autoscaler", rows, beyond_the_grid=beyond, **_headline(rows))
 
 
-def _one(jobs: list[SimJob], devices: int, policy: str, options: dict[str, str]) -> dict[str, float | int | None]:
+def _cell(jobs: list[SimJob], cell: Row, policies: Sequence[str], interval_s: float) -> Row:
+    """One set of jobs under every policy, beside the bounds."""
+    devices, mode = int(cell["devices"]), str(cell["mode"])
+    found = {}
+    for policy in policies:
+        if policy == "flow" and mode == "drop":
+            continue  # ours never drops a job
+        found[policy] = _one(jobs, devices, policy, {} if policy == "flow" else {"mode": mode}, interval_s)
+    free = [_demand(job, interval_s) for job in jobs]
+    bounds = {
+        "completed": most_completed(free, devices, _SPAN_S),
+        "mean_jct_s": rounded(least_mean_time(free, devices)),
+        "completed_at_largest_batch": most_completed(
+            [_demand(job, interval_s, job.request.max_batch) for job in jobs], devices, _SPAN_S
+        ),
+        "completed_at_smallest_batch": most_completed(
+            [_demand(job, interval_s, job.request.min_batch) for job in jobs], devices, _SPAN_S
+        ),
+    }
+    ours, best = found["autoscaler"]["completed"], max(found[name]["completed"] for name in _BASELINES)
+    print(
+        "  ".join(map(str, cell.values()))
+        + f"  {len(jobs)} jobs, at most {bounds['completed']} and {bounds['mean_jct_s']:.0f} s: "
+        + "  ".join(f"{name} {row['completed']} done, {row['mean_jct_s']:.0f} s" for name, row in found.items())
+        + f"  | x{ours / max(1, best):.2f} of the best baseline",
+        flush=True,
+    )
+    return {**cell, "jobs": len(jobs), "bounds": bounds, "policies": found}
+
+
+def _one(jobs: list[SimJob], devices: int, policy: str, options: dict[str, str], interval_s: float) -> Row:
     cluster = Cluster(
         nodes=tuple(Node(name=str(i), kind="A100", num_devices=_NODE_SIZE) for i in range(devices // _NODE_SIZE))
     )
-    costs = Costs(start_s=30.0, resume_s=30.0, rescale_s=30.0)
-    submitted = np.array([job.request.submitted_s for job in jobs])
-
-    def finished(until_s: float) -> tuple[np.ndarray, list[float]]:
-        world = Options(costs=costs, interval_s=10 * _MINUTE_S, until_s=until_s)
-        outcome = Simulation(jobs, cluster, make_policy(policy, **options), world).run()
-        return np.array(outcome.finished_s), list(outcome.decision_s)
-
-    in_time, decision_s = finished(_SPAN_S)
-    in_the_end, _ = finished(20 * _SPAN_S)
-    done = ~np.isnan(in_the_end)
+    world = Options(costs=_COSTS, interval_s=interval_s, until_s=20 * _SPAN_S)
+    outcome = Simulation(jobs, cluster, make_policy(policy, **options), world).run()
+    finished = np.array(outcome.finished_s)
+    done = ~np.isnan(finished)
+    times = (finished - np.array([job.request.submitted_s for job in jobs]))[done]
     return {
-        "completed": int((~np.isnan(in_time)).sum()),
+        "completed": int((finished <= _SPAN_S).sum()),
         "completed_in_the_end": int(done.sum()),
-        "mean_jct_s": rounded(float((in_the_end - submitted)[done].mean())) if done.any() else None,
-        "decision_ms_p50": rounded(float(np.median(decision_s) * 1e3)),
+        "mean_jct_s": rounded(float(times.mean())) if len(times) else None,
+        "decision_ms_p50": rounded(float(np.median(outcome.decision_s) * 1e3)),
     }
 
 
-def _jobs(devices: int, arrival: str, mix: str, seed: int) -> Iterator[SimJob]:
-    rng = np.random.default_rng([seed, devices, list(_ARRIVALS).index(arrival), list(_MIXES).index(mix)])
+def _demand(job: SimJob, interval_s: float, batch: int = 0) -> Demand:
+    """A job's least demand, with any batch or one; it waits for a decision and starts up in any case."""
+    request, speed, work = job.request, job.declared, job.truth.total_work
+    sizes = range(1, request.max_devices + 1)
+    rates = {k: speed.rate(packed_shape("A100", k, _NODE_SIZE), batch) for k in sizes}
+    decided = math.ceil(request.submitted_s / interval_s) * interval_s
+    return Demand(
+        submitted_s=request.submitted_s,
+        begin_s=decided + _COSTS.start_s,
+        device_s=min(k * work / rate for k, rate in rates.items() if rate > 0),
+        fastest_s=work / max(rates.values()),
+    )
+
+
+def _jobs(devices: int, loads: tuple[float, float], mix: str, seed: Sequence[int]) -> Iterator[SimJob]:
+    rng = np.random.default_rng(seed)
     speeds = {name: _speed(name) for name in _CATEGORIES}
     now, number, mean_s = 0.0, 0, 45 * _MINUTE_S
     while True:
-        load = _ARRIVALS[arrival][int(now // 3600) % 2]
+        load = loads[int(now // 3600) % 2]
         now += rng.exponential(mean_s / (load * devices))
         if now >= _SPAN_S:
             return
@@ -181,25 +217,23 @@ def _speed(category: str) -> GoodputSpeed:
     )
 
 
-def _headline(rows: list[dict[str, object]]) -> dict[str, object]:
-    """The most favourable cells: jobs completed and completion time against the best and the worst baseline."""
-    cells: dict[tuple[object, ...], dict[str, dict[str, object]]] = {}
+def _headline(rows: list[Row]) -> Row:
+    """The autoscaler against the best baseline of each cell, and against each baseline by itself: least and most."""
+    found: dict[str, list[float]] = {}
     for row in rows:
-        key = tuple(row[name] for name in ("devices", "arrivals", "mix", "mode"))
-        cells.setdefault(key, {})[str(row["policy"])] = row
-    more, most, shorter = [], [], []
-    for cell in cells.values():
-        ours, baselines = cell["autoscaler"], [cell[name] for name in _POLICIES[1:4]]
-        done = [int(row["completed"]) for row in baselines]  # type: ignore[call-overload]
-        more.append(int(ours["completed"]) / max(1, *done))  # type: ignore[call-overload]
-        most.append(int(ours["completed"]) / max(1, min(done)))  # type: ignore[call-overload]
-        times = [float(row["mean_jct_s"]) for row in baselines if row["mean_jct_s"]]  # type: ignore[arg-type]
-        shorter.append(max(times) / float(ours["mean_jct_s"]))  # type: ignore[arg-type]
-    return {
-        "completed_over_best_baseline": [rounded(min(more)), rounded(max(more))],
-        "completed_over_worst_baseline_at_most": rounded(max(most)),
-        "completion_time_of_worst_baseline_over_ours_at_most": rounded(max(shorter)),
-    }
+        policies, bounds = row["policies"], row["bounds"]
+        ours = policies["autoscaler"]
+        against = {name: [policies[name]] for name in _BASELINES} | {"best": [policies[name] for name in _BASELINES]}
+        for name, those in against.items():
+            most = max(one["completed"] for one in those)
+            found.setdefault(f"completed_over_{name}", []).append(ours["completed"] / max(1, most))
+            if row["mode"] == "queue":  # where jobs are dropped, those that are left have no queue
+                quickest = min(one["mean_jct_s"] for one in those)
+                found.setdefault(f"completion_time_of_{name}_over_ours", []).append(quickest / ours["mean_jct_s"])
+        best = max(policies[name]["completed"] for name in _BASELINES)
+        found.setdefault("bound_over_best", []).append(bounds["completed"] / max(1, best))
+        found.setdefault("completed_of_bound", []).append(ours["completed"] / max(1, bounds["completed"]))
+    return {name: [rounded(min(values)), rounded(max(values))] for name, values in found.items()}
 
 
 if __name__ == "__main__":

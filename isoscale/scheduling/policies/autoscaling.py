@@ -20,7 +20,7 @@ from isoscale.scheduling.autoscaler import allocate
 from isoscale.scheduling.placement import decisions_for
 from isoscale.scheduling.policies.counting import by_kind, capacity_of, place_counts, rate_table
 from isoscale.scheduling.policy import register
-from isoscale.scheduling.state import ClusterState, Decision, JobView, packed_shape
+from isoscale.scheduling.state import ClusterState, Decision, JobView, SpeedModel, packed_shape
 
 __all__ = ["Autoscaler"]
 
@@ -39,22 +39,26 @@ class Autoscaler:
         self._mode = mode
         self._batch: Batch = batch
         self._seed = seed
+        #: values of the jobs admitted last, worked out once per speed model and capacity
+        self._known: dict[str, tuple[SpeedModel, int, NDArray[np.float64]]] = {}
 
     def decide(self, state: ClusterState) -> list[Decision]:
         counts: dict[str, int] = {}
         ordered: list[JobView] = []
         rejected: dict[str, str] = {}
+        known: dict[str, tuple[SpeedModel, int, NDArray[np.float64]]] = {}
         for kind, jobs in by_kind(state).items():
             capacity = capacity_of(state, kind)
-            tables = [self._values(state, job, kind) for job in jobs]
-            admitted = self._admit(jobs, tables, capacity)
-            sizes = allocate([tables[j] for j in admitted], capacity)
+            admitted = self._admit(state, kind, jobs)
+            sizes = allocate([self._values(state, job, kind) for job in admitted], capacity)
             assert sizes is not None, "admitted jobs fit by construction"
-            counts |= {jobs[j].name: size for j, size in zip(admitted, sizes, strict=True)}
-            ordered += [jobs[j] for j in admitted]
+            counts |= {job.name: size for job, size in zip(admitted, sizes, strict=True)}
+            known |= {job.name: self._known[job.name] for job in admitted}
+            ordered += admitted
             if self._mode == "drop":
                 dropped = {job.name for job in jobs if not job.allocation} - counts.keys()
                 rejected |= dict.fromkeys(dropped, "no device left for it at its first decision")
+        self._known = known
         sizes_of = {kind: max(1, state.cluster.node_size(kind)) for kind in state.cluster.kinds}
 
         def batch(job: JobView, count: int) -> int:
@@ -66,24 +70,33 @@ class Autoscaler:
 
         return decisions_for(state, place_counts(state, ordered, counts, batch=batch), rejected=rejected)
 
-    def _admit(self, jobs: Sequence[JobView], tables: Sequence[NDArray[np.float64]], capacity: int) -> list[int]:
-        """Running jobs, then waiting ones in order until the first that does not fit."""
-        admitted: list[int] = []
-        left = capacity
-        for j in sorted(range(len(jobs)), key=lambda j: (not jobs[j].allocation, -jobs[j].request.priority, j)):
-            able = tables[j] > -np.inf
+    def _admit(self, state: ClusterState, kind: str, jobs: Sequence[JobView]) -> list[JobView]:
+        """Running jobs, then waiting ones in order until the first that does not fit; in order of submission.
+
+        Nobody looks at those behind it: a long line costs nothing.
+        """
+        admitted: list[JobView] = []
+        left = capacity_of(state, kind)
+        for job in sorted(jobs, key=lambda job: (not job.allocation, -job.request.priority, job.order)):
+            able = self._values(state, job, kind) > -np.inf
             if not able.any():
                 continue
             least = int(np.argmax(able))
             if least > left:
-                if jobs[j].allocation:
+                if job.allocation:
                     continue  # capacity shrank under a running job; it is paused, others may still fit
                 break
             left -= least
-            admitted.append(j)
-        return sorted(admitted)
+            admitted.append(job)
+        return sorted(admitted, key=lambda job: job.order)
 
     def _values(self, state: ClusterState, job: JobView, kind: str) -> NDArray[np.float64]:
+        known, capacity = self._known.get(job.name), capacity_of(state, kind)
+        if known is None or known[0] is not job.speed or known[1] != capacity:
+            known = self._known[job.name] = (job.speed, capacity, self._scaling_factors(state, job, kind))
+        return known[2]
+
+    def _scaling_factors(self, state: ClusterState, job: JobView, kind: str) -> NDArray[np.float64]:
         rates = rate_table(state, job, kind, batch=self._fixed_batch(job))
         best = rate_table(state, job, kind) if self._batch != "best" else rates
         able = best > 0
