@@ -1,14 +1,15 @@
 """NumPy's global random stream, switched at memory speed.
 
 `numpy.random.get_state` and `set_state` cost some 35 us each, most of what a context switch costs. The
-generator's state is 2,500 bytes at an address that NumPy publishes, so those are copied instead. What
-lies elsewhere is the legacy interface's spare normal deviate; where there is one, or might be, NumPy's own
-functions are used.
+generator's state is 2,500 bytes at an address that NumPy publishes, so those are copied instead. The legacy
+interface's spare normal deviate lies in the object itself, where it is looked for once. Where either is not found as
+expected, NumPy's own functions are used.
 """
 
 from __future__ import annotations
 
 import ctypes
+import struct
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,9 @@ __all__ = ["NumpyStream", "capture", "restore", "swap"]
 _WORDS = 624
 #: the words, and the position of the next one as a C int
 _BYTES = _WORDS * 4 + 4
+_SPARE = struct.Struct("<i4xd")
+#: a number that is nowhere by chance
+_PROBE = 0.8373194027561093
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +45,39 @@ class NumpyStream:
         return cls(raw, bool(has_gauss), float(gauss))
 
 
-#: what `swap` last loaded, to see whether it was used since
-_loaded: NumpyStream | None = None
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Addresses in the global generator: its state, and the spare normal deviate (a C int, and a double after it)."""
+
+    state: int
+    spare: int
 
 
 def capture() -> NumpyStream:
+    places = _places()
+    if places is None:
+        return _capture_slowly()
+    has_gauss, gauss = _SPARE.unpack(ctypes.string_at(places.spare, _SPARE.size))
+    return NumpyStream(ctypes.string_at(places.state, _BYTES), bool(has_gauss), gauss)
+
+
+def restore(stream: NumpyStream) -> None:
+    places = _places()
+    if places is None:
+        np.random.set_state(("MT19937", stream.words, stream.position, int(stream.has_gauss), stream.gauss))
+        return
+    ctypes.memmove(places.state, stream.raw, _BYTES)
+    ctypes.memmove(places.spare, _SPARE.pack(stream.has_gauss, stream.gauss), _SPARE.size)
+
+
+def swap(stream: NumpyStream) -> NumpyStream:
+    """Load `stream`, return what was there."""
+    before = capture()
+    restore(stream)
+    return before
+
+
+def _capture_slowly() -> NumpyStream:
     state = np.random.get_state()
     if not isinstance(state, tuple) or state[0] != "MT19937":
         raise RuntimeError("the global NumPy generator was replaced; only its default MT19937 can be switched")
@@ -53,42 +85,38 @@ def capture() -> NumpyStream:
     return NumpyStream.of(words, position, bool(has_gauss), gauss)
 
 
-def restore(stream: NumpyStream) -> None:
-    np.random.set_state(("MT19937", stream.words, stream.position, int(stream.has_gauss), stream.gauss))
-
-
-def swap(stream: NumpyStream) -> NumpyStream:
-    """Load `stream`, return what was there."""
-    global _loaded
-    address = _state_address()
-    if address is None:
-        before = capture()
-        restore(stream)
-        return before
-    raw = ctypes.string_at(address, _BYTES)
-    if _loaded is not None and raw == _loaded.raw and not _loaded.has_gauss:
-        # Not one word was drawn, so no deviate can have been put aside either.
-        before = _loaded
-    else:
-        before = capture()
-    if before.has_gauss or stream.has_gauss:
-        restore(stream)
-    else:
-        ctypes.memmove(address, stream.raw, _BYTES)
-    _loaded = stream
-    return before
-
-
-def _state_address() -> int | None:
-    """Where the global generator keeps its state; None if it is not the layout known here."""
-    generator = np.random.mtrand._rand._bit_generator
-    known = _addresses.get(id(generator))
+def _places() -> _Places | None:
+    """None if the global generator is not the one, or is not laid out, as known here."""
+    owner = np.random.mtrand._rand
+    generator = owner._bit_generator
+    known = _known.get(id(generator))
     if known is None or known[0] is not generator:
-        address = int(generator.ctypes.state_address) if type(generator) is np.random.MT19937 else None
-        if address is not None and ctypes.string_at(address, _BYTES) != capture().raw:
-            address = None
-        known = _addresses[id(generator)] = (generator, address)
+        known = _known[id(generator)] = (generator, _find_places(owner, generator))
     return known[1]
 
 
-_addresses: dict[int, tuple[Any, int | None]] = {}
+def _find_places(owner: Any, generator: Any) -> _Places | None:
+    if type(generator) is not np.random.MT19937 or type(owner) is not np.random.RandomState:
+        return None
+    offset = _spare_offset()
+    state = int(generator.ctypes.state_address)
+    if offset is None or ctypes.string_at(state, _BYTES) != _capture_slowly().raw:
+        return None
+    return _Places(state, id(owner) + offset)
+
+
+def _spare_offset() -> int | None:
+    """Where a RandomState keeps its spare deviate: looked for in one whose deviate is known."""
+    probe = np.random.RandomState(0)
+    _, words, position, _, _ = probe.get_state()
+    size, found = type(probe).__basicsize__, []
+    for has_gauss, gauss in ((1, _PROBE), (0, _PROBE), (1, -_PROBE)):
+        probe.set_state(("MT19937", words, position, has_gauss, gauss))
+        # The four bytes between the two are nobody's.
+        memory, flag, value = ctypes.string_at(id(probe), size), struct.pack("<i", has_gauss), struct.pack("<d", gauss)
+        at = memory.find(value)
+        found.append(at - 8 if at >= 8 and memory.count(value) == 1 and memory[at - 8 : at - 4] == flag else None)
+    return found[0] if found[0] is not None and found.count(found[0]) == len(found) else None
+
+
+_known: dict[int, tuple[Any, _Places | None]] = {}

@@ -17,8 +17,23 @@ def seeded(seed: int) -> numpy_stream.NumpyStream:
     return numpy_stream.capture()
 
 
-def test_the_published_address_is_used_here() -> None:
-    assert numpy_stream._state_address() is not None
+def test_memory_is_used_here() -> None:
+    assert numpy_stream._places() is not None
+
+
+@pytest.mark.parametrize("normals", [0, 1, 2, 3])
+def test_memory_is_what_numpy_says(normals: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    seeded(8)
+    np.random.randn(normals)
+    by_memory = numpy_stream.capture()
+    numpy_stream.restore(by_memory)
+    after = [float(np.random.randn()) for _ in range(3)]
+    monkeypatch.setattr(numpy_stream, "_places", lambda: None)
+    seeded(8)
+    np.random.randn(normals)
+    assert numpy_stream.capture() == by_memory
+    numpy_stream.restore(by_memory)
+    assert [float(np.random.randn()) for _ in range(3)] == after
 
 
 @pytest.mark.parametrize("draws", ["nothing", "random", "one normal", "two normals", "many"])
