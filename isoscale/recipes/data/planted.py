@@ -1,8 +1,8 @@
 """A made-up language in which the obvious companions of a word mislead, and a rare one decides.
 
-A sentence has a topic: most of its words are drawn from that topic's own, so they keep company all the time. One of
-its words is the *outcome*, and one, the *cue*, says which of the topic's outcomes it is: cues come in classes, and
-class k means outcome k of whatever topic. Class 0 is common and its outcome with it, so a reader who looks at the
+A sentence has a topic: most of its words are drawn from that topic's own, so they keep company all the time. Its last
+word is the *outcome*, and one of the others, the *cue*, says which of the topic's outcomes it is: cues come in classes,
+and class k means outcome k of whatever topic. Class 0 is common and its outcome with it, so a reader who looks at the
 topic only is right as often as class 0 occurs; *cue sentences* are those of the other classes, where such a reader is
 always wrong. Cue words are shared by all topics, and each of them is rare.
 
@@ -29,10 +29,6 @@ class Sentences:
     words: torch.Tensor  # int64 [sentences, length]
     topic: torch.Tensor  # int64 [sentences]
     cue_class: torch.Tensor  # int64 [sentences]; 0 is the common one
-    outcome_at: torch.Tensor  # int64 [sentences]: where the outcome stands
-
-    def __len__(self) -> int:
-        return len(self.words)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,16 +72,9 @@ class Planted:
         cue_class = np.where(draw.random(count) < self.common, 0, other)
         cue = draw.integers(self.cues_per_class, size=count)
         in_topic = draw.integers(self.words_per_topic, size=(count, self.length))
-        # Two different places a sentence: the outcome's and the cue's.
-        places = draw.random((count, self.length)).argsort(axis=1, kind="stable")[:, :2]
+        cue_at = draw.integers(self.length - 1, size=count)
 
         words = _SPECIAL + topic[:, None] * self.words_per_topic + in_topic
-        rows = np.arange(count)
-        words[rows, places[:, 0]] = self._first_outcome + topic * self.classes + cue_class
-        words[rows, places[:, 1]] = self._first_cue + cue_class * self.cues_per_class + cue
-        return Sentences(
-            torch.from_numpy(words),
-            torch.from_numpy(topic),
-            torch.from_numpy(cue_class),
-            torch.from_numpy(places[:, 0].copy()),
-        )
+        words[np.arange(count), cue_at] = self._first_cue + cue_class * self.cues_per_class + cue
+        words[:, -1] = self._first_outcome + topic * self.classes + cue_class
+        return Sentences(torch.from_numpy(words), torch.from_numpy(topic), torch.from_numpy(cue_class))
