@@ -8,10 +8,12 @@ The live cluster service and the simulator drive the same controller:
 
 Decisions count as performed when they are returned; if the world turns out otherwise, `AllocationChanged` corrects the
 book. The controller refuses decisions that do not fit: a policy that breaks the rules is a bug, not a full cluster.
+Quotas are kept here, whatever the policy thinks of them (`quotas`).
 """
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -27,6 +29,7 @@ from isoscale.scheduling.events import (
     SpeedLearned,
 )
 from isoscale.scheduling.policy import Policy
+from isoscale.scheduling.quotas import within_quotas
 from isoscale.scheduling.state import (
     Allocation,
     Cluster,
@@ -141,7 +144,14 @@ class Controller:
         """Asks the policy, notes its decisions as performed, returns them: pauses and shrinkings before growth."""
         self._decided_s = now
         self.num_rounds += 1
-        decisions = sorted(self.policy.decide(self.state(now)), key=self._growth)
+        state = self.state(now)
+        decided = self.policy.decide(state)
+        if self._quotas:
+            # Further questions go to a copy: the policy remembers what it saw of the whole cluster.
+            decided = within_quotas(
+                state, decided, lambda part: copy.copy(self.policy).decide(part), gang=self.policy.gang
+            )
+        decisions = sorted(decided, key=self._growth)
         for decision in decisions:
             self._perform(decision, now)
         # A policy that moves step by step goes on in the next round; without rounds it would be asked for ever.

@@ -24,6 +24,8 @@ class Policy(Protocol):
     oracle: bool
     #: decisions depend on time or progress alone, so a round in which nothing happened must not be skipped
     watches_time: bool
+    #: gives every job exactly the devices that it asked for, or none
+    gang: bool
 
     def decide(self, state: ClusterState) -> list[Decision]:
         """Called at every round. Decisions must fit `state.capacity` taken together; a job appears at most once."""

@@ -192,7 +192,7 @@ class ClusterState:
     remaining: Mapping[str, float]
     #: whether any job ever had a priority other than 0: most policies need not sort if not
     has_priorities: bool = False
-    #: devices a tenant may hold while others wait; a tenant without an entry has no limit
+    #: devices a tenant may hold while others wait (`quotas`); a tenant without an entry has no limit
     quotas: Mapping[str, int] = field(default_factory=dict)
     objective: Objective = "jct"
     #: seconds to the next decision at the earliest; 0 if one follows every event

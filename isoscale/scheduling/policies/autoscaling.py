@@ -34,6 +34,7 @@ class Autoscaler:
     interval_s = 600.0
     oracle = False
     watches_time = False
+    gang = False
 
     def __init__(self, mode: Literal["queue", "drop"] = "queue", batch: Batch = "best", seed: int = 0) -> None:
         self._mode = mode

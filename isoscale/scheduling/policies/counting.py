@@ -5,7 +5,6 @@ Such a policy plans each kind of device by itself: a job is planned on its prefe
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
 
@@ -74,25 +73,17 @@ def requested_rate(state: ClusterState, job: JobView) -> float:
 
 
 def fill_gangs(state: ClusterState, jobs: Iterable[JobView]) -> dict[str, int]:
-    """What each job asked for, in the order given, skipping those that do not fit; by priority first.
-
-    A tenant gets no further than its quota, as long as jobs of others want devices.
-    """
+    """What each job asked for, in the order given, skipping those that do not fit; by priority first."""
     ordered = list(jobs)
     if state.has_priorities:
         ordered.sort(key=lambda job: -job.request.priority)
     left = dict(state.capacity_of)
-    held: dict[str, int] = {}
-    tenants = {job.request.tenant for job in ordered} if state.quotas else set()
     counts: dict[str, int] = {}
     for job in ordered:
-        kind, wanted, tenant = kind_of(state, job), job.request.requested_devices, job.request.tenant
-        if len(tenants) > 1 and held.get(tenant, 0) + wanted > state.quotas.get(tenant, math.inf):
-            continue
+        kind, wanted = kind_of(state, job), job.request.requested_devices
         if wanted <= left.get(kind, 0):
             left[kind] -= wanted
             counts[job.name] = wanted
-            held[tenant] = held.get(tenant, 0) + wanted
     return counts
 
 

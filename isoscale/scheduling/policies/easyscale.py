@@ -2,8 +2,8 @@
 
 Waiting jobs come first: each starts on one device, of its preferred kind if it may not mix kinds, else of the slowest
 kind there is. Then every running job proposes ways to grow, and proposals are granted by speed-up per device, at most
-one per job and round. Nobody is paused or shrunk for others; devices that are reclaimed are given back by the
-controller. A job that a change made slower goes back to what it had.
+one per job and round. Nobody is paused or shrunk for others, but what is more than there is (a quota became short) is
+given back, by the latest job first. A job that a change made slower goes back to what it had.
 """
 
 from __future__ import annotations
@@ -14,7 +14,16 @@ from isoscale.scheduling.growth import counts_shape, growth_proposals, slowed
 from isoscale.scheduling.placement import Pool, Target, begin
 from isoscale.scheduling.policies.counting import active_jobs
 from isoscale.scheduling.policy import register
-from isoscale.scheduling.state import Allocation, ClusterState, Decision, JobView, Resize, shape_of
+from isoscale.scheduling.state import (
+    Allocation,
+    ClusterState,
+    Decision,
+    JobView,
+    Pause,
+    Resize,
+    num_devices,
+    shape_of,
+)
 
 __all__ = ["EasyScale"]
 
@@ -30,6 +39,7 @@ class EasyScale:
     interval_s = 60.0
     oracle = False
     watches_time = False
+    gang = False
 
     def __init__(self, mix: bool = True, top: int = 3, blind: bool = False) -> None:
         self._mix = mix
@@ -41,7 +51,8 @@ class EasyScale:
     def decide(self, state: ClusterState) -> list[Decision]:
         pool = Pool(state.cluster, state.free, state.free_of)
         self._before = {name: held for name, held in self._before.items() if name in state.running}
-        decisions = self._fall_back(state, pool)
+        decisions = self._give_back(state, pool)
+        decisions += self._fall_back(state, pool, {decision.job for decision in decisions})
         busy = {decision.job for decision in decisions}
         for job in sorted(state.waiting.values(), key=lambda job: (-job.request.priority, job.order)):
             taken = self._start(state, job, pool)
@@ -95,10 +106,28 @@ class EasyScale:
             self._before[job.name] = job.allocation
         return [granted[number] for number in sorted(granted)]
 
-    def _fall_back(self, state: ClusterState, pool: Pool) -> list[Decision]:
+    def _give_back(self, state: ClusterState, pool: Pool) -> list[Decision]:
+        decisions: list[Decision] = []
+        if min(pool.free, default=0) >= 0:
+            return decisions
+        for job in sorted(active_jobs(state), key=lambda job: (job.request.priority, -job.order)):
+            given = tuple((node, min(count, -pool.free[node])) for node, count in job.allocation if pool.free[node] < 0)
+            if not given or not job.request.preemptible:
+                continue
+            less = dict(given)
+            rest = tuple((node, n - less.get(node, 0)) for node, n in job.allocation if n > less.get(node, 0))
+            if num_devices(rest) < max(1, job.request.min_devices):
+                given, rest = job.allocation, ()
+            pool.give(given)
+            decisions.append(Resize(job.name, rest, job.batch) if rest else Pause(job.name))
+        return decisions
+
+    def _fall_back(self, state: ClusterState, pool: Pool, busy: set[str]) -> list[Decision]:
         """A job that is slower than before its last growth gives the new devices back."""
         decisions: list[Decision] = []
         for name, before in list(self._before.items()):
+            if name in busy:
+                continue
             job = state.running[name]
             now = shape_of(state.cluster, job.allocation)
             holds = dict(job.allocation)

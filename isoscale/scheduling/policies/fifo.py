@@ -6,11 +6,13 @@ line per kind only those behind it that want the same kind; with backfill nobody
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from isoscale.scheduling.placement import Pool, Target, begin, held_by_tenant
 from isoscale.scheduling.policy import register
+from isoscale.scheduling.quotas import least_wanted, others_want
 from isoscale.scheduling.state import ClusterState, Decision, JobView
 
 __all__ = ["Fifo"]
@@ -26,6 +28,7 @@ class Fifo:
 
     interval_s = 0.0
     oracle = False
+    gang = True
 
     def __init__(self, blocking: Blocking = "all", locality_s: float = 0.0) -> None:
         self._blocking = blocking
@@ -39,6 +42,7 @@ class Fifo:
             return decisions
         pool = Pool(state.cluster, state.free, state.free_of)
         held = held_by_tenant(state.running.values()) if state.quotas else {}
+        least = least_wanted(state.waiting.values(), gang=True) if state.quotas else {}
         blocked: set[str] = set()
         #: smallest number of devices that could not be had, by kind
         too_many: dict[str, int] = {}
@@ -46,8 +50,7 @@ class Fifo:
             if not pool.total or "" in blocked:
                 break
             wanted, kind = job.request.requested_devices, preferred_kind(job, pool)
-            over_quota = held.get(job.request.tenant, 0) + wanted > state.quotas.get(job.request.tenant, wanted + 10**9)
-            if kind in blocked or over_quota:
+            if kind in blocked or (state.quotas and _held_back(job, held, least, state.quotas)):
                 continue
             nodes = self._max_nodes(state, job, kind)
             taken = None if wanted >= too_many.get(kind, wanted + 1) else pool.take(wanted, kind, max_nodes=nodes)
@@ -75,6 +78,13 @@ def _fifo_per_kind(locality_s: float = 0.0) -> Fifo:
 @register("fifo-backfill", summary="gang FIFO, whoever fits goes ahead")
 def _fifo_backfill(locality_s: float = 0.0) -> Fifo:
     return Fifo("none", locality_s)
+
+
+def _held_back(job: JobView, held: Mapping[str, int], least: Mapping[str, int], quotas: Mapping[str, int]) -> bool:
+    """Whether its quota keeps a job from running, so that it must not hold up others; the rule is that of `quotas`."""
+    tenant = job.request.tenant
+    over = held.get(tenant, 0) + job.request.requested_devices > quotas.get(tenant, math.inf)
+    return over and others_want(tenant, least, held, quotas)
 
 
 def in_order(state: ClusterState) -> Iterable[JobView]:

@@ -50,6 +50,7 @@ class Flow:
     interval_s = 60.0
     oracle = False
     watches_time = True
+    gang = False
 
     def __init__(
         self,
@@ -73,7 +74,7 @@ class Flow:
             for axis, kind in enumerate(state.cluster.kinds)
         ]
         options, values, worth = self._plan(state, jobs, capacity)
-        chosen = self._within_quotas(state, jobs, options, values, capacity)
+        chosen = _solve(options, values, capacity)
         counts = pinned | {
             job.name: one.counts[row] for job, one, row in zip(jobs, options, chosen, strict=True) if row
         }
@@ -151,30 +152,6 @@ class Flow:
             charge[same] = 0.0
         return np.asarray(values * (1.0 - charge))
 
-    def _within_quotas(
-        self,
-        state: ClusterState,
-        jobs: Sequence[JobView],
-        options: Sequence[DeviceOptions],
-        values: list[Floats],
-        capacity: Sequence[int],
-    ) -> list[int]:
-        """The best choice; a tenant over its quota while others wait is held to its own best within the quota."""
-        chosen = _solve(options, values, capacity)
-        for tenant, quota in sorted(state.quotas.items()):
-            own = [j for j, job in enumerate(jobs) if job.request.tenant == tenant]
-            others_wait = any(job.request.tenant != tenant for job in state.waiting.values())
-            if not others_wait or sum(int(options[j].counts[chosen[j]].sum()) for j in own) <= quota:
-                continue
-            totals = [
-                DeviceOptions(counts=options[j].counts.sum(axis=1, keepdims=True), rates=options[j].rates) for j in own
-            ]
-            limited = _solve(totals, [values[j] for j in own], [quota])
-            for j, one, row in zip(own, totals, limited, strict=True):
-                values[j] = np.where(one.counts[:, 0] <= one.counts[row, 0], values[j], -np.inf)
-            chosen = _solve(options, values, capacity)
-        return chosen
-
 
 def _solve(options: Sequence[DeviceOptions], values: Sequence[Floats], capacity: Sequence[int]) -> list[int]:
     """The best option of each job; with one kind by the autoscaler, with several by `choice`."""
@@ -185,10 +162,8 @@ def _solve(options: Sequence[DeviceOptions], values: Sequence[Floats], capacity:
         size = job.counts[:, 0]
         table = np.full(int(size.max()) + 1, -np.inf)
         row = np.zeros(len(table), dtype=np.int64)
-        # Several sets of one size (a quota counts devices of all kinds alike): the best one stands for all.
-        order = np.argsort(value, kind="stable")
-        table[size[order]] = value[order]
-        row[size[order]] = order
+        table[size] = value
+        row[size] = np.arange(len(size))
         tables.append(table)
         rows.append(row)
     sizes = allocate(tables, capacity[0])

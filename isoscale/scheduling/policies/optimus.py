@@ -26,6 +26,7 @@ class Optimus:
     interval_s = 60.0
     oracle = True
     watches_time = True
+    gang = False
 
     def __init__(self) -> None:
         #: step times by job, worked out once per speed model

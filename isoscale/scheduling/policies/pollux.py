@@ -33,6 +33,7 @@ class Pollux:
     interval_s = 60.0
     oracle = False
     watches_time = True
+    gang = False
 
     def __init__(self, restart_s: float = 30.0) -> None:
         self._restart_s = restart_s

@@ -19,6 +19,7 @@ class Srtf:
     interval_s = 60.0
     oracle = True
     watches_time = True
+    gang = True
 
     def decide(self, state: ClusterState) -> list[Decision]:
         jobs = sorted(active_jobs(state), key=lambda job: (remaining_s(state, job), job.order))

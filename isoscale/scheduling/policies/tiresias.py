@@ -36,6 +36,7 @@ class Tiresias:
     interval_s = 60.0
     oracle = False
     watches_time = True
+    gang = True
 
     def __init__(self, threshold_s: float = QUEUE_THRESHOLD_S, starvation: float = 0.0) -> None:
         self._threshold_s = threshold_s
@@ -74,6 +75,8 @@ class ElasticTiresias(Tiresias):
     Compaction: while more than `crowd` jobs wait, demoted jobs run on their minimum. Expansion: devices left over go
     one by one to the job, waiting ones included, that gains most speed-up: s(p + 1) - s(p), s(p) = rate(p) / rate(1).
     """
+
+    gang = False
 
     def __init__(self, threshold_s: float = QUEUE_THRESHOLD_S, starvation: float = 0.0, crowd: int = 10) -> None:
         super().__init__(threshold_s, starvation)
