@@ -25,12 +25,12 @@ from isoscale.recipes.mcmisp_guidance import attention_loss, target_attention
 from isoscale.recipes.mcmisp_models import BACKBONES, Prediction
 from isoscale.recipes.mcmisp_tasks import PlantedTask, Task
 
-__all__ = ["options", "pretrain", "train"]
+__all__ = ["parse", "pretrain", "train"]
 
 _NUM_SPECIAL = MASK + 1
 
 
-def options(arguments: list[str] | None = None) -> argparse.Namespace:
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="McMisP-style pre-training")
     parser.add_argument("--backbone", choices=sorted(BACKBONES), default="bert")
     parser.add_argument("--guidance", type=float, default=0.1, help="weight of the guidance loss; 0: plain")
@@ -52,8 +52,8 @@ def options(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def train(job: isoscale.Job) -> None:
-    chosen = options()
-    pretrain(job, chosen, PlantedTask(chosen.samples))
+    options = parse()
+    pretrain(job, options, PlantedTask(options.samples))
 
 
 def pretrain(job: isoscale.Job, options: argparse.Namespace, task: Task) -> tuple[Any, list[dict[str, float]]]:

