@@ -20,7 +20,7 @@ from torch.utils.data._utils.pin_memory import pin_memory
 from isoscale.core import rng
 from isoscale.data.order import CustomOrder, DistributedOrder, EvaluationOrder, Order
 from isoscale.data.pool import Pool
-from isoscale.data.worker import Failure, Fetch
+from isoscale.data.worker import Failure, Fetch, Parts, merged
 from isoscale.errors import UserError
 
 __all__ = ["EVERY_SAMPLE_ONCE", "LoaderError", "LogicalLoaders", "check_options", "sample_count"]
@@ -43,9 +43,7 @@ _FACTORIES = frozenset({"sampler", "batch_sampler"})
 _REFUSED = {"generator": "each logical worker draws from its own torch stream"}
 EVERY_SAMPLE_ONCE = "train=False visits every sample once, in order"
 
-_changes: msgspec.msgpack.Decoder[tuple[int, list[bytes | None]]] = msgspec.msgpack.Decoder(
-    tuple[int, list[bytes | None]]
-)
+_changes: msgspec.msgpack.Decoder[tuple[int, Parts]] = msgspec.msgpack.Decoder(tuple[int, Parts])
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -95,9 +93,9 @@ class LogicalLoaders:
         #: per logical rank, what `iter()` drew; empty before the first pass
         self._seeds: list[int] = []
         #: per logical rank and virtual worker the streams after the last batch of a sealed step, None before the first
-        self._streams: list[list[rng.Streams | None]] = []
+        self._streams: list[list[Parts | None]] = []
         #: per local logical rank, what the batch of the present step changed: virtual worker, changes
-        self._pending: dict[int, tuple[int, list[bytes | None]]] = {}
+        self._pending: dict[int, tuple[int, Parts]] = {}
 
     @property
     def num_steps(self) -> int:
@@ -127,6 +125,8 @@ class LogicalLoaders:
         """Get ready to give these logical workers, and no others, batch `index`; loader processes start at once."""
         for rank in [rank for rank in self._seats if rank not in ranks]:
             del self._seats[rank]
+            if self._pool is not None:
+                self._pool.drop(rank)
         late = [rank for rank in ranks if rank not in self._seats or self._seats[rank].index != index]
         for rank in late:
             self._seat(rank, index)
@@ -169,14 +169,13 @@ class LogicalLoaders:
 
     def adopt(self, logical_rank: int, changes: bytes, *, here: bool) -> None:
         worker, parts = _changes.decode(changes)
-        before = self._streams[logical_rank][worker]
-        self._streams[logical_rank][worker] = (
-            rng.Streams.from_parts(parts) if before is None else before.with_changes(parts)
-        )
+        self._streams[logical_rank][worker] = merged(self._streams[logical_rank][worker], parts)
 
     def state(self) -> dict[str, Any]:
         """What another executor, or a later run, needs to go on with the present pass."""
-        streams = [[None if one is None else one.to_state() for one in row] for row in self._streams]
+        streams = [
+            [None if one is None else rng.Streams.from_parts(one).to_state() for one in row] for row in self._streams
+        ]
         order = self._order.state() if isinstance(self._order, CustomOrder) else None
         return {"epoch": self._epoch, "seeds": list(self._seeds), "streams": streams, "order": order}
 
@@ -185,7 +184,7 @@ class LogicalLoaders:
         self._pending.clear()
         self._epoch, self._seeds = int(state["epoch"]), list(state["seeds"])
         self._streams = [
-            [None if one is None else rng.Streams.from_state(one) for one in row] for row in state["streams"]
+            [None if one is None else rng.Streams.from_state(one).parts() for one in row] for row in state["streams"]
         ]
         if isinstance(self._order, CustomOrder) and state["order"] is not None:
             self._order.load(state["order"])

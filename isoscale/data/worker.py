@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import queue
 import random
 import signal
+import socket
 import traceback
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -24,32 +24,46 @@ from torch.utils.data._utils import signal_handling
 from torch.utils.data._utils import worker as torch_worker
 
 from isoscale.core import rng
+from isoscale.data.channel import Channel
 
-__all__ = ["Failure", "Fetch", "Reset", "Result", "Task", "worker_main"]
+__all__ = ["Drop", "Failure", "Fetch", "Parts", "Reset", "Result", "Task", "merged", "worker_main"]
 
 _PR_SET_PDEATHSIG = 1
+#: where the death of the executor is not told by the kernel it is looked for so often
+_LOOK_S = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class Reset:
-    """Before the first batch of a logical worker, or to go back: its streams as parts, or None to seed them afresh."""
+#: the random streams of a virtual worker as `rng.Streams.parts` gives them: bytes, because tensors would be moved into
+#: shared memory; or what changed in them, None where nothing did
+Parts = list[bytes | None]
+
+
+class Reset(NamedTuple):
+    """Before the first batch of a logical worker, or to go back: its streams, or None to seed them afresh.
+
+    What was asked for earlier is not wanted any more.
+    """
 
     logical_rank: int
     base_seed: int
-    streams: list[bytes | None] | None
+    streams: Parts | None
 
 
-@dataclass(frozen=True, slots=True)
-class Fetch:
-    #: number of the logical worker's reset that this belongs to: what an earlier one asked for is not wanted any more
+class Drop(NamedTuple):
+    """A logical worker lives elsewhere now: nothing that was asked for is wanted."""
+
+    logical_rank: int
+
+
+class Fetch(NamedTuple):
+    #: number of the logical worker's reset that this belongs to
     attempt: int
     logical_rank: int
     index: int
     samples: list[int]
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(NamedTuple):
     """The data set raised, or `collate_fn` or `worker_init_fn` did."""
 
     traceback_text: str
@@ -58,17 +72,23 @@ class Failure:
     sample: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(NamedTuple):
     attempt: int
     logical_rank: int
     index: int
     data: Any
     #: what the batch changed in the streams; everything for a worker's first one
-    changes: list[bytes | None]
+    changes: Parts
 
 
-Task = Reset | Fetch | None
+Task = Reset | Drop | Fetch
+
+
+def merged(before: Parts | None, changes: Parts) -> Parts:
+    """The streams after a batch, from those before it and what it changed."""
+    if before is None:
+        return changes
+    return [old if new is None else new for old, new in zip(before, changes, strict=True)]
 
 
 def worker_main(
@@ -77,29 +97,47 @@ def worker_main(
     init: Callable[[int], None] | None,
     worker: int,
     num_workers: int,
-    tasks: Any,
-    results: Any,
+    end: socket.socket,
     place: Any,
 ) -> None:
-    """Runs until it is given None, or its executor is gone. `place` shows what it reads, should it die there."""
+    """Runs until its executor is gone. `place` shows what it reads, should it die there."""
     _die_with_parent()
     signal_handling._set_worker_signal_handlers()  # type: ignore[attr-defined]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     torch.set_num_threads(1)
-    seats = {}
-    watchdog = torch_worker.ManagerWatchdog()
+    channel, watchdog = Channel(end), torch_worker.ManagerWatchdog()
+    seats: dict[int, _Seat] = {}
+    active: _Seat | None = None
+    asked: deque[Fetch] = deque()
     while watchdog.is_alive():
-        try:
-            task: Task = tasks.get(timeout=5.0)
-        except queue.Empty:
-            continue
-        if task is None:
-            return
-        if isinstance(task, Reset):
-            seats[task.logical_rank] = _Seat(dataset, collate, init, worker, num_workers, task, place)
-            continue
-        results.send(seats[task.logical_rank].fetch(task))
+        # All that is known is heard before the next batch is begun: it may not be wanted any more.
+        while channel.wait(0.0 if asked else _LOOK_S):
+            try:
+                task: Task = channel.receive()
+            except EOFError:
+                return
+            if isinstance(task, Fetch):
+                asked.append(task)
+                continue
+            asked = deque(fetch for fetch in asked if fetch.logical_rank != task.logical_rank)
+            seats.pop(task.logical_rank, None)
+            if isinstance(task, Reset):
+                seats[task.logical_rank] = _Seat(dataset, collate, init, worker, num_workers, task, place)
+        if asked:
+            fetch = asked.popleft()
+            seat = seats[fetch.logical_rank]
+            _send(channel, seat.fetch(fetch, is_active=seat is active))
+            active = seat
+
+
+def _send(channel: Channel, result: Result) -> None:
+    try:
+        channel.send(result)
+    except OSError:
+        raise
+    except Exception as error:  # what `collate_fn` gave cannot be pickled
+        channel.send(result._replace(data=Failure(traceback.format_exc(), type(error).__name__, None)))
 
 
 class _Seat:
@@ -123,21 +161,22 @@ class _Seat:
             id=worker, num_workers=num_workers, seed=reset.base_seed + worker, dataset=dataset
         )
 
-    def fetch(self, task: Fetch) -> Result:
+    def fetch(self, task: Fetch, *, is_active: bool) -> Result:
+        """Read a batch. `is_active` says that the process's streams are this seat's already."""
         torch_worker._worker_info = self._info
-        self._place[0], self._place[1] = task.logical_rank, -1
-        before, sample = self._streams, None
+        place, before, sample = self._place, self._streams, None
+        place[0], place[1] = task.logical_rank, -1
         try:
             if before is None:
                 self._seed()
-            else:
+            elif not is_active:
                 rng.restore(before)
             if getattr(self._dataset, "__getitems__", None):
                 samples = self._dataset.__getitems__(task.samples)
             else:
                 samples = []
                 for sample in task.samples:
-                    self._place[0], self._place[1] = task.logical_rank, sample
+                    place[1] = sample
                     samples.append(self._dataset[sample])
                 sample = None
             data = self._collate(samples)

@@ -223,6 +223,16 @@ def test_an_error_in_a_loader_process_names_sample_and_logical_worker() -> None:
         read_all(shared(Broken(), num_workers=2))
 
 
+class Unsendable(Noisy):
+    def __getitem__(self, index: int) -> Any:
+        return lambda: index
+
+
+def test_a_batch_that_cannot_be_sent_is_an_error_like_others() -> None:
+    with pytest.raises(LoaderError, match=r"in loader process 0 for logical worker 0, batch 0\n(.*\n)+.*pickle"):
+        read_all(shared(Unsendable(), num_workers=1, collate_fn=list))
+
+
 def test_a_data_set_that_kills_its_process_is_named() -> None:
     with pytest.raises(
         UserError, match=r"process \d died 4 times, the last time reading sample 7 for logical worker \d"

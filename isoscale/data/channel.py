@@ -1,0 +1,185 @@
+"""What an executor and a loader process tell each other: one Unix socket, whose far end is nobody else's.
+
+Tensors lie in shared memory, as torch puts them; their file descriptors travel with the message itself. (torch's own
+queues have the receiver call back for each one, which costs more than reading a small batch, and needs the sender to be
+alive.) What is pickled and large goes into memory of its own in the same way, so that a process that reads ahead does
+not wait for somebody to empty the socket. What a dead process had begun to send ends with it: `EOFError`.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import select
+import socket
+import struct
+from array import array
+from collections import deque
+from collections.abc import Sequence
+from functools import partial
+from multiprocessing.reduction import ForkingPickler
+from typing import Any
+
+import torch
+import torch.multiprocessing
+from torch.multiprocessing import reductions
+
+__all__ = ["Channel", "pair"]
+
+#: bytes of the pickle, descriptors, and whether the pickle is in the memory of the last of them
+_HEADER = struct.Struct("<QI?")
+#: descriptors in one message of the kernel's, which takes no more than 253
+_GROUP = 128
+_LARGE_BYTES = 2**15
+_ANCILLARY_BYTES = socket.CMSG_SPACE(_GROUP * array("i").itemsize)
+
+
+class Channel:
+    """One end. Sending by `post` never blocks; by `send` it does."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._socket = end
+        self._poller = select.poll()
+        self._poller.register(end, select.POLLIN)
+        #: what the socket had no room for
+        self._unsent: deque[bytes] = deque()
+
+    def post(self, message: Any) -> None:
+        """Send without tensors, now or, where there is no room, in a later `post` or `wait`."""
+        data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+        self._unsent.append(_HEADER.pack(len(data), 0, False) + data)
+        self._flush()
+
+    def wait(self, seconds: float) -> bool:
+        """Whether there is something to receive, or the other end is gone."""
+        events = select.POLLIN | select.POLLOUT if self._unsent else select.POLLIN
+        self._poller.modify(self._socket, events)
+        ready = self._poller.poll(seconds * 1000)
+        if ready and ready[0][1] & select.POLLOUT:
+            self._flush()
+        return bool(ready) and bool(ready[0][1] & ~select.POLLOUT)
+
+    def send(self, message: Any) -> None:
+        """Send with the tensors in it, which are moved to shared memory where they are not there yet."""
+        buffer = io.BytesIO()
+        pickler = _Pickler(buffer)
+        pickler.dump(message)
+        data, descriptors = buffer.getbuffer(), pickler.descriptors
+        is_large = len(data) > _LARGE_BYTES and hasattr(os, "memfd_create")
+        if is_large:
+            memory = os.memfd_create("isoscale-batch", os.MFD_CLOEXEC)
+            with open(memory, "wb", closefd=False) as file:
+                file.write(data)
+            descriptors = [*descriptors, memory]
+        try:
+            head = _HEADER.pack(len(data), len(descriptors), is_large)
+            self._send_all(head if is_large else head + data, descriptors[:_GROUP])
+            for start in range(_GROUP, len(descriptors), _GROUP):
+                self._send_all(b"+", descriptors[start : start + _GROUP])
+        finally:
+            if is_large:
+                os.close(memory)
+
+    def receive(self) -> Any:
+        """Raises EOFError if the other end is gone."""
+        descriptors: list[int] = []
+        try:
+            size, count, is_large = _HEADER.unpack(self._read(_HEADER.size, descriptors))
+            data = b"" if is_large else self._read(size, descriptors)
+            while len(descriptors) < count:
+                self._read(1, descriptors)
+            if is_large:
+                with open(descriptors[-1], "rb", closefd=False) as file:
+                    file.seek(0)  # the sender's place is this one's too
+                    data = file.read()
+            return _loads(data, descriptors) if count else pickle.loads(data)
+        finally:
+            for descriptor in descriptors:
+                if descriptor >= 0:
+                    os.close(descriptor)
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _flush(self) -> None:
+        try:
+            while self._unsent:
+                sent = self._socket.send(self._unsent[0], socket.MSG_DONTWAIT)
+                rest = self._unsent.popleft()[sent:]
+                if rest:
+                    self._unsent.appendleft(rest)
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._unsent.clear()  # the other end is gone, which whoever receives will see
+
+    def _send_all(self, data: bytes, descriptors: Sequence[int]) -> None:
+        sent = socket.send_fds(self._socket, [data], descriptors) if descriptors else self._socket.send(data)
+        if sent < len(data):
+            self._socket.sendall(data[sent:])
+
+    def _read(self, size: int, descriptors: list[int]) -> bytes:
+        """Exactly so many bytes; descriptors that come with them are put to the others."""
+        parts, missing = [], size
+        while missing:
+            part, ancillary, _, _ = self._socket.recvmsg(missing, _ANCILLARY_BYTES, socket.MSG_WAITALL)
+            for level, kind, given in ancillary:
+                if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                    descriptors.extend(array("i", given))
+            if not part:
+                raise EOFError("the other end is gone")
+            parts.append(part)
+            missing -= len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def pair() -> tuple[Channel, socket.socket]:
+    """This end, and the other one for a process to be started, which makes a `Channel` of it."""
+    here, there = socket.socketpair()
+    return Channel(here), there
+
+
+class _Pickler(ForkingPickler):
+    """torch's way to pickle tensors, but for how descriptors travel."""
+
+    def __init__(self, buffer: io.BytesIO) -> None:
+        super().__init__(buffer, pickle.HIGHEST_PROTOCOL)
+        #: valid as long as the message's tensors are
+        self.descriptors: list[int] = []
+        if torch.multiprocessing.get_sharing_strategy() == "file_descriptor":
+            # Not a method: a cycle would keep the tensors until somebody collects garbage.
+            self.dispatch_table[torch.UntypedStorage] = partial(_reduce_storage, self.descriptors)
+
+
+def _reduce_storage(descriptors: list[int], storage: Any) -> Any:
+    if storage.is_cuda or storage.device.type == "meta" or storage.size() == 0:
+        return reductions.reduce_storage(storage)  # type: ignore[no-untyped-call]
+    descriptor, size = storage._share_fd_cpu_()
+    descriptors.append(descriptor)
+    return reductions.rebuild_storage_fd, (type(storage), _Given(len(descriptors) - 1), size)
+
+
+class _Given:
+    """A descriptor that came with the message that is being read."""
+
+    def __init__(self, place: int) -> None:
+        self._place = place
+
+    def detach(self) -> int:
+        descriptor = _received[self._place]
+        _received[self._place] = -1
+        return descriptor
+
+
+#: of the message that is being read
+_received: list[int] = []
+
+
+def _loads(data: bytes, descriptors: list[int]) -> Any:
+    global _received
+    _received = descriptors
+    try:
+        return pickle.loads(data)
+    finally:
+        _received = []
