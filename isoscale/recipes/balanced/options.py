@@ -1,0 +1,44 @@
+"""The command-line options of the recipes that prune, and the pruner they describe."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from fractions import Fraction
+
+import torch
+from torch import nn
+
+from isoscale.recipes.balanced.patterns import PATTERNS
+from isoscale.recipes.balanced.pruning import Pruner
+from isoscale.recipes.balanced.schedule import Schedule
+
+__all__ = ["add_pruning_options", "make_pruner"]
+
+_STAGES = 10
+
+
+def add_pruning_options(parser: argparse.ArgumentParser, *, block_width: int) -> None:
+    parser.add_argument("--pattern", choices=sorted(PATTERNS), default="balanced")
+    parser.add_argument(
+        "--sparsity", type=Fraction, default=Fraction("0.8"), help="share of weights to prune: 0.8, 4/5"
+    )
+    parser.add_argument("--block-width", type=int, default=block_width, help="columns of a balanced block")
+    parser.add_argument("--prune-begin", type=int, help="steps before the first pruning (a quarter of all)")
+    parser.add_argument("--prune-every", type=int, help="steps from one pruning to the next (a 20th of all)")
+    parser.add_argument("--prune-stages", type=int, default=_STAGES, help=f"number of prunings ({_STAGES})")
+
+
+def make_pruner(
+    options: argparse.Namespace,
+    weights: Mapping[str, nn.Parameter],
+    optimizer: torch.optim.Optimizer,
+    *,
+    total_steps: int,
+) -> Pruner:
+    """Unless options say otherwise: dense for a quarter of all steps, ever sparser for half, at the target for the
+    last quarter."""
+    begin = options.prune_begin if options.prune_begin is not None else max(1, total_steps // 4)
+    every = options.prune_every if options.prune_every is not None else max(1, total_steps // (2 * _STAGES))
+    schedule = Schedule(target=options.sparsity, begin=begin, every=every, stages=options.prune_stages)
+    return Pruner(weights, optimizer, PATTERNS[options.pattern](options.block_width), schedule)
