@@ -13,6 +13,7 @@ from isoscale.cli.check import check
 from isoscale.cli.live_job import checkpoint, executor, resume, scale, status, stop
 from isoscale.cli.plan import plan
 from isoscale.cli.profile import profile
+from isoscale.cli.recipes import recipes
 from isoscale.cli.replay import replay
 from isoscale.cli.report import report
 from isoscale.cli.run import run
@@ -41,6 +42,7 @@ cli.command()(checkpoint)
 cli.command()(stop)
 cli.command()(executor)
 cli.command()(replay)
+cli.command()(recipes)
 cli.command()(report)
 cli.command()(simulate)
 cli.add_typer(plan, name="plan")

@@ -18,6 +18,7 @@ from rich.text import Text
 from isoscale.cli.live import status_table
 from isoscale.cli.progress import Progress, count
 from isoscale.cli.run import report_failure, report_success
+from isoscale.cli.scripts import resolved, script_here
 from isoscale.errors import IsoscaleError, UserError
 from isoscale.runtime.handle import JobHandle
 
@@ -121,7 +122,8 @@ def executor(
     token_file: Annotated[Path, typer.Option(help="File with the run's token: DIR/control/token.")],
     kind: Annotated[str, typer.Option(help="What this device is.")] = "cpu",
     script: Annotated[
-        Path | None, typer.Option(help="The training script, where it has another path on this machine.")
+        str | None,
+        typer.Option(help="The training script, where it has another path on this machine.", callback=resolved),
     ] = None,
     host: Annotated[
         str | None, typer.Option(help="Address under which other executors reach this one, if it must be chosen.")
@@ -143,7 +145,7 @@ def executor(
         ) from None
     welcome = ask_to_join(join, token, kind, ca)
     spec = welcome.spec
-    path = script or Path(spec.script)
+    path = Path(script) if script is not None else script_here(spec.script)
     if not path.is_file():
         raise UserError(field="--script", value=path, problem="no such file here", remedy="give its path with --script")
     profile = profile_named(spec.profile) if spec.profile else profile_of(kind)

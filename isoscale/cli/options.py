@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from isoscale.cli.scripts import existing, resolved
 from isoscale.errors import UserError
 from isoscale.kinds import DeviceSet, check_kind, check_profile, common_profile, parse_kinds
 from isoscale.types import JobSpec, Level, Order
@@ -36,7 +37,14 @@ __all__ = [
     "plan_error",
 ]
 
-Script = Annotated[str, typer.Argument(help="Training script that ends with isoscale.run(train).", show_default=False)]
+Script = Annotated[
+    str,
+    typer.Argument(
+        help="Training script that ends with isoscale.run(train), or recipe:NAME.",
+        show_default=False,
+        callback=resolved,
+    ),
+]
 ScriptArgs = Annotated[list[str] | None, typer.Argument(help="Arguments for the script, after --.", show_default=False)]
 Workers = Annotated[int, typer.Option(help="Logical workers N: the job's identity, constant for its life.")]
 Executors = Annotated[
@@ -157,11 +165,7 @@ def job_spec(
     record: bool = False,
 ) -> JobSpec:
     """Check everything a person can get wrong before any process is started. Where it writes is added later."""
-    path = Path(script)
-    if not path.is_file():
-        raise UserError(
-            field="SCRIPT", value=script, problem="no such file", remedy="give the path of a Python training script"
-        )
+    path = existing(script)
     _at_least("--workers", workers, 1)
     _at_least("--threads", threads, 1)
     if until is not None:
@@ -199,7 +203,7 @@ def job_spec(
         profile=profile,
         until=until or 0,
         audit_every=audit_every,
-        script=str(path.resolve()),
+        script=str(path),
         script_args=tuple(script_args or ()),
         record=record,
     )

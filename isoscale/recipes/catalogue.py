@@ -46,7 +46,7 @@ RECIPES: tuple[Recipe, ...] = (
     Recipe(
         name="digits",
         family="small CNN",
-        summary="8 x 8 digits, BatchNorm, dropout, random shifts",
+        summary="8 x 8 digits; BatchNorm, dropout, shifts",
         metric="accuracy",
         better="higher",
         baseline="commonest class",
@@ -56,7 +56,7 @@ RECIPES: tuple[Recipe, ...] = (
     Recipe(
         name="shufflenet",
         family="ShuffleNetV2",
-        summary="MNIST-5k, depthwise convolutions, channel shuffle",
+        summary="MNIST-5k; depthwise convolutions, shuffle",
         metric="accuracy",
         better="higher",
         baseline="commonest class",
@@ -67,7 +67,7 @@ RECIPES: tuple[Recipe, ...] = (
     Recipe(
         name="resnet",
         family="ResNet",
-        summary="MNIST-5k, residual blocks of transformers",
+        summary="MNIST-5k; residual blocks",
         metric="accuracy",
         better="higher",
         baseline="commonest class",
@@ -78,7 +78,7 @@ RECIPES: tuple[Recipe, ...] = (
     Recipe(
         name="vgg",
         family="VGG",
-        summary="MNIST-5k, BatchNorm, dropout, label smoothing",
+        summary="MNIST-5k; BatchNorm, dropout",
         metric="accuracy",
         better="higher",
         baseline="commonest class",
@@ -89,7 +89,7 @@ RECIPES: tuple[Recipe, ...] = (
     Recipe(
         name="swin",
         family="Swin Transformer",
-        summary="MNIST-5k, shifted windows, drop path, AdamW, warm-up",
+        summary="MNIST-5k; shifted windows, drop path, AdamW",
         metric="accuracy",
         better="higher",
         baseline="commonest class",

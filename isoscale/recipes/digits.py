@@ -1,9 +1,9 @@
 """A small convolutional network on scikit-learn's handwritten digits (1,797 images of 8 x 8 pixels).
 
-    isoscale run isoscale/recipes/digits.py --workers 4 --executors 2 -- --epochs 5
+    isoscale run recipe:digits --workers 4 --executors 2 -- --epochs 5
 
-BatchNorm, dropout and random shifts are there on purpose: they are what usually breaks when the number
-of processes changes. Predicting the commonest digit would be right 10.2 % of the time.
+BatchNorm, dropout and random shifts are there on purpose: they are what usually breaks when the number of processes
+changes. Always naming the digit that is commonest among the training images would be right 9.4 % of the time.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ _VALIDATION = 360
 class Digits(Dataset[Any]):
     """One half of the data; training images are shifted by up to a pixel, drawn from the worker's own stream."""
 
-    def __init__(self, *, train: bool) -> None:
+    def __init__(self, *, train: bool, samples: int) -> None:
         pixels, labels = load_digits(return_X_y=True)
         images = torch.tensor(pixels, dtype=torch.float32).view(-1, 1, 8, 8) / 16.0
-        part = slice(_VALIDATION, None) if train else slice(_VALIDATION)
-        self._images, self._labels, self._train = images[part], torch.tensor(labels)[part], train
+        part = slice(_VALIDATION, _VALIDATION + samples) if train else slice(_VALIDATION)
+        self._images, self.labels, self._train = images[part], torch.tensor(labels)[part], train
 
     def __len__(self) -> int:
-        return len(self._labels)
+        return len(self.labels)
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
         image = self._images[index]
         if self._train:
             across, down = torch.randint(-1, 2, (2,)).tolist()
             image = image.roll((across, down), (1, 2))
-        return image, self._labels[index]
+        return image, self.labels[index]
 
 
 def network() -> nn.Module:
@@ -60,15 +60,18 @@ def network() -> nn.Module:
 def train(job: isoscale.Job) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epochs", type=int, default=5)
-    epochs = parser.parse_args().epochs
+    parser.add_argument("--samples", type=int, default=1437, help="images to train on")
+    options = parser.parse_args()
 
+    training, held_out = (Digits(train=half, samples=options.samples) for half in (True, False))
+    baseline = (held_out.labels == training.labels.bincount().argmax()).double().mean().item()
     model = job.model(network())
     optimizer = job.keep("optimizer", torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9))
-    schedule = job.keep("schedule", torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs))
-    loader = job.loader(Digits(train=True), batch_size=16, shuffle=True)
-    validation = job.loader(Digits(train=False), batch_size=45, train=False)
+    schedule = job.keep("schedule", torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, options.epochs))
+    loader = job.loader(training, batch_size=16, shuffle=True)
+    validation = job.loader(held_out, batch_size=45, train=False)
 
-    for _ in job.epochs(epochs):
+    for _ in job.epochs(options.epochs):
         for step in loader:
             for images, labels in step:
                 loss = F.cross_entropy(model(images), labels)
@@ -83,7 +86,7 @@ def train(job: isoscale.Job) -> None:
                 with torch.no_grad():
                     step.sum(correct=(model(images).argmax(1) == labels).sum(), seen=len(labels))
         model.train()
-        job.log(accuracy=validation.totals["correct"] / validation.totals["seen"])
+        job.log(accuracy=validation.totals["correct"] / validation.totals["seen"], baseline=baseline)
 
 
 if __name__ == "__main__":
