@@ -97,6 +97,16 @@ RECIPES: tuple[Recipe, ...] = (
         proof=("--epochs", "2", "--samples", "320"),
         paper_gpu=EASYSCALE["swin"],
     ),
+    Recipe(
+        name="mcmisp",
+        family="McMisP (BERT, ELECTRA)",
+        summary="planted language, co-occurrence counts, attention guidance",
+        metric="accuracy",
+        better="higher",
+        baseline="commonest outcome of the topic",
+        needs=("transformers",),
+        proof=("--epochs", "1", "--samples", "384", "--warmup", "2", "--merge-every", "3"),
+    ),
 )
 
 
