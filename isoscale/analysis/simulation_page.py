@@ -11,8 +11,9 @@ from isoscale.analysis.figures import render
 from isoscale.analysis.simulation_figures import draw_cdf, draw_gantt, draw_utilisation
 from isoscale.analysis.simulation_values import PolicyRun
 from isoscale.analysis.words import count, duration
+from isoscale.sim.result import Details
 
-__all__ = ["COLUMNS", "cells", "simulation_page"]
+__all__ = ["COLUMNS", "cells", "failures_line", "simulation_page"]
 
 _STYLE = """
 :root { color-scheme: light; --ink: #222; --soft: #71767f; --line: #e3e5e9; }
@@ -75,6 +76,7 @@ def simulation_page(runs: Sequence[PolicyRun], title: str, facts: Mapping[str, s
         f"<h2>Devices over time</h2>{_image(render(draw_utilisation(runs)), 'devices held and computing over time')}\n"
         f"<h2>Jobs over time</h2><p class='about'>A grey line is a job from its submission to its end; on it, the "
         f"devices that it held.</p>{gantts}\n"
+        f"{_failures(runs)}\n"
         f"<h2>What was simulated</h2><dl>{settings}</dl>\n<h2>What the columns mean</h2><dl>{meanings}</dl>\n"
         "<footer>isoscale simulate</footer>\n</body>\n</html>\n"
     )
@@ -94,6 +96,33 @@ def cells(run: PolicyRun) -> list[str]:
         duration(summary.decision_ms_p50 / 1e3),
         f"{summary.jobs_finished:,.0f}",
     ]
+
+
+def failures_line(details: Details) -> str:
+    """What became of trials that failed, in a sentence."""
+    trials = sum(row[0] for row in details.failures.values())
+    return (
+        f"{count(trials, 'trial')} failed, {details.retries:,} retried, {count(details.jobs_failed, 'job')} given up, "
+        f"{details.failed_device_h:,.1f} device-hours in trials that failed"
+    )
+
+
+def _failures(runs: Sequence[PolicyRun]) -> str:
+    """A table by error class; nothing if nothing failed."""
+    if not any(run.details.failures for run in runs):
+        return ""
+    parts = ["<h2>Trials that failed</h2>"]
+    for run in runs:
+        rows = "".join(
+            f"<tr><td>{escape(name)}</td>{''.join(f'<td>{number:,}</td>' for number in row)}</tr>"
+            for name, row in run.details.failures.items()
+        )
+        parts.append(
+            f"<h3>{escape(run.policy)}</h3><p class='about'>{escape(failures_line(run.details))}.</p>"
+            "<div class='scroll'><table><tr><th>error class</th><th>trials</th><th>retried</th>"
+            f"<th>jobs given up</th></tr>{rows}</table></div>"
+        )
+    return "".join(parts)
 
 
 def _seconds(value: float) -> str:

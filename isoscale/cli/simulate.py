@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from isoscale.analysis.simulation_page import COLUMNS, cells
+from isoscale.analysis.simulation_page import COLUMNS, cells, failures_line
 from isoscale.analysis.simulation_values import PolicyRun, policy_run
 from isoscale.cli import simulate_options as o
 from isoscale.errors import UserError
@@ -56,6 +56,7 @@ def simulate(
     failures: o.Failures = None,
     serving: o.Serving = None,
     quotas: o.Quotas = None,
+    retry: o.Retry = "by-class",
     format: o.Format = "auto",
     seed: o.FirstSeed = 0,
     no_events: o.NoEvents = False,
@@ -79,6 +80,7 @@ def simulate(
         failures=o.failures_of(failures),
         quotas=o.quotas_of(quotas),
         objective=objective,
+        retry=o.retry_of(retry),
         seed=seed,
     )
     experiment = Experiment(
@@ -92,8 +94,10 @@ def simulate(
     policies = list(parse_policies(policy))
     jobs = [experiment.jobs(number) for number in range(seeds)]
     directory = _claim(out)
-    runs = _run_all(experiment, policies, jobs, None if no_events else directory, directory)
     facts = _facts(experiment, seeds)
+    if any(job.crashes for job in jobs[0]):
+        facts["failed trials"] = "retried by error class" if retry == "by-class" else f"retried: {retry}"
+    runs = _run_all(experiment, policies, jobs, None if no_events else directory, directory, facts)
     _write(directory, runs, facts)
     _show(runs, directory)
 
@@ -104,6 +108,7 @@ def _run_all(
     jobs: Sequence[Sequence[SimJob]],
     events: Path | None,
     directory: Path,
+    facts: dict[str, str],
 ) -> list[PolicyRun]:
     console = Console(stderr=True)
     seeds = len(jobs)
@@ -122,7 +127,7 @@ def _run_all(
             all_details[label] = [
                 {**summary_json(summarise(outcome)), **dataclasses.asdict(details(outcome))} for outcome in outcomes
             ]
-    _write_json(directory / "details.json", {"settings": _facts(experiment, seeds), "policies": all_details})
+    _write_json(directory / "details.json", {"settings": facts, "policies": all_details})
     return finished
 
 
@@ -182,6 +187,8 @@ def _show(runs: Sequence[PolicyRun], directory: Path) -> None:
         table.add_row(*row)
     console.print(table)
     for run in runs:
+        if run.details.failures:
+            console.print(f"{run.policy}: {failures_line(run.details)}", highlight=False)
         left = run.num_jobs - run.summary.jobs_finished
         if left > 0:
             console.print(f"{run.policy}: {left:,.0f} jobs did not finish", style="yellow", highlight=False)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from isoscale.analysis.failures import should_retry
 from isoscale.errors import UserError
 from isoscale.sim.backend import Interference
 from isoscale.sim.costs import Costs, parse_costs
@@ -28,6 +30,7 @@ __all__ = [
     "Policies",
     "Profiled",
     "Quotas",
+    "Retry",
     "Seeds",
     "Serving",
     "Speeds",
@@ -39,6 +42,7 @@ __all__ = [
     "interval_of",
     "kind_speeds_of",
     "quotas_of",
+    "retry_of",
     "serving_of",
     "window_of",
 ]
@@ -95,6 +99,9 @@ Serving = Annotated[
 ]
 Quotas = Annotated[
     str | None, typer.Option(help="Devices that a tenant may hold, such as team-a=8,team-b=4.", show_default=False)
+]
+Retry = Annotated[
+    str, typer.Option(help="Trials that fail in the trace: by-class (see docs), never, or a number of retries for all.")
 ]
 Format = Annotated[str, typer.Option(help="Format of the trace's file, where it cannot be told from its header.")]
 FirstSeed = Annotated[int, typer.Option("--seed", help="First seed.", min=0)]
@@ -169,6 +176,18 @@ def quotas_of(text: str | None) -> dict[str, int]:
             raise UserError(field="--quotas", value=part, problem="is not TENANT=DEVICES", remedy="give team-a=8")
         found[tenant.strip()] = int(value)
     return found
+
+
+def retry_of(text: str) -> Callable[[str, int], bool]:
+    """(error class, failures so far) -> whether to try again."""
+    if text == "by-class":
+        return should_retry
+    if text != "never" and not text.isdigit():
+        raise UserError(
+            field="--retry", value=text, problem="is no rule for retries", remedy="give by-class, never or a number"
+        )
+    most = 0 if text == "never" else int(text)
+    return lambda error, num_failures: num_failures <= most
 
 
 def _number(text: str, field: str, whole: str) -> float:

@@ -31,7 +31,7 @@ from isoscale.sim.backend import Live, SimulatedBackend, Wake
 from isoscale.sim.disturbances import DeviceBook, Lending
 from isoscale.sim.job import SimJob
 from isoscale.sim.ledger import Ledger
-from isoscale.sim.options import Options, Outcome
+from isoscale.sim.options import FailedTrial, Options, Outcome
 from isoscale.sim.recorder import NullRecorder, Recorder
 
 __all__ = ["Options", "Outcome", "Simulation"]
@@ -76,6 +76,7 @@ class Simulation:
         self._finished = [math.nan] * len(jobs)
         self._rescales = [0] * len(jobs)
         self._rejected = self._failed = self._num_events = self._left = 0
+        self._failed_trials: list[FailedTrial] = []
         self._decision_s: list[float] = []
         #: time and number of events of the last decision
         self._decided_at = (-math.inf, 0)
@@ -128,6 +129,7 @@ class Simulation:
             rescales=self._rescales,
             rejected=self._rejected,
             failed=self._failed,
+            failed_trials=self._failed_trials,
             ledger=self._ledger,
             decision_s=self._decision_s,
             wall_s=time.perf_counter() - begun,
@@ -186,6 +188,7 @@ class Simulation:
         name, error = live.job.request.name, live.job.crashes[live.crash].error
         live.crash += 1
         retried = self._options.retry is not None and self._options.retry(error, live.crash)
+        self._failed_trials.append(FailedTrial(live.index, self.now, error, retried))
         self._record(self.now, "job_failed", job=name, error=error, retried=retried)
         self._lose_work(live)
         if retried:

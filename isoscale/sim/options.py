@@ -13,7 +13,7 @@ from isoscale.sim.disturbances import DeviceFailures, Lending
 from isoscale.sim.job import SimJob
 from isoscale.sim.ledger import Ledger
 
-__all__ = ["Options", "Outcome"]
+__all__ = ["FailedTrial", "Options", "Outcome"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +35,16 @@ class Options:
     until_s: float = math.inf
 
 
+@dataclass(frozen=True, slots=True)
+class FailedTrial:
+    """A job, by its number, failed; if it was not retried it is given up."""
+
+    job: int
+    at_s: float
+    error: str
+    retried: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """What came of it: everything that figures are computed from. Jobs are numbered as they were given."""
@@ -46,6 +56,8 @@ class Outcome:
     rescales: Sequence[int]
     rejected: int
     failed: int
+    #: trials that failed, in order of time
+    failed_trials: Sequence[FailedTrial]
     ledger: Ledger
     #: wall-clock seconds of each decision, and of the whole
     decision_s: Sequence[float]

@@ -49,7 +49,14 @@ class Details:
     unfairness_p99: float
     jobs_unfinished: int
     jobs_rejected: int
+    #: given up after a trial that failed
     jobs_failed: int
+    #: trials that failed and were tried again
+    retries: int
+    #: device-hours that failed trials had held
+    failed_device_h: float
+    #: error class -> [trials that failed, of them retried, jobs given up], most trials first
+    failures: dict[str, list[int]]
     decisions: int
     decision_ms_p99: float
     #: wall-clock seconds, events (submissions, ends, failures, ...), microseconds for each
@@ -90,6 +97,9 @@ def details(outcome: Outcome) -> Details:
         jobs_unfinished=len(outcome.jobs) - finished - outcome.rejected - outcome.failed,
         jobs_rejected=outcome.rejected,
         jobs_failed=outcome.failed,
+        retries=sum(trial.retried for trial in outcome.failed_trials),
+        failed_device_h=_failed_device_s(outcome) / 3600.0,
+        failures=_failures(outcome),
         decisions=len(decisions),
         decision_ms_p99=1e3 * _percentile(decisions, 99) if len(decisions) else 0.0,
         wall_s=outcome.wall_s,
@@ -97,6 +107,23 @@ def details(outcome: Outcome) -> Details:
         event_us=1e6 * outcome.wall_s / max(1, outcome.num_events),
         reclaims=len(outcome.ledger.reclaims),
         reclaim_max_s=max((latency for _, _, latency in outcome.ledger.reclaims), default=0.0),
+    )
+
+
+def _failures(outcome: Outcome) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for trial in outcome.failed_trials:
+        row = found.setdefault(trial.error, [0, 0, 0])
+        row[0] += 1
+        row[1 if trial.retried else 2] += 1
+    return dict(sorted(found.items(), key=lambda item: (-item[1][0], item[0])))
+
+
+def _failed_device_s(outcome: Outcome) -> float:
+    """What jobs held up to their last failure: a trial holds devices from the failure before, or from the start."""
+    last = {trial.job: trial.at_s for trial in outcome.failed_trials}
+    return sum(
+        (end - begin) * devices for job, begin, end, devices in outcome.ledger.held if end <= last.get(job, -math.inf)
     )
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isoscale.errors import UserError
+from isoscale.sim.failing import add_failures
 from isoscale.sim.traces.record import TraceJob
 
 __all__ = ["PhillyLike", "generate", "parse_generator"]
@@ -50,6 +51,8 @@ class PhillyLike:
     scale: float = 1.0
     #: no job runs longer than this many hours on what it asks for
     hours: float = 168.0
+    #: share of jobs with trials that fail, after the study's table (`failing`)
+    failing: float = 0.0
 
     def __post_init__(self) -> None:
         for name, least in (("jobs", 1), ("days", 1e-6), ("seed", 0), ("largest", 1), ("scale", 1e-9), ("hours", 1e-3)):
@@ -60,6 +63,10 @@ class PhillyLike:
                     problem="too small",
                     remedy=f"give {least} or more",
                 )
+        if not 0 <= self.failing <= 1:
+            raise UserError(
+                field="--trace philly:failing", value=self.failing, problem="is no share", remedy="give 0 to 1"
+            )
 
 
 def generate(spec: PhillyLike) -> list[TraceJob]:
@@ -78,7 +85,7 @@ def generate(spec: PhillyLike) -> list[TraceJob]:
     durations = _durations(durations_rng, sizes) * spec.scale
     tenant_weights = np.array(_TENANTS, dtype=float)
     tenants = tenants_rng.choice(len(_TENANTS), size=spec.jobs, p=tenant_weights / tenant_weights.sum())
-    return [
+    jobs = [
         TraceJob(
             name=f"job-{number}",
             submit_s=round(float(submits[number]), 3),
@@ -88,6 +95,7 @@ def generate(spec: PhillyLike) -> list[TraceJob]:
         )
         for number in range(spec.jobs)
     ]
+    return add_failures(jobs, spec.failing, spec.seed) if spec.failing else jobs
 
 
 def parse_generator(text: str, *, field: str = "--trace") -> PhillyLike:

@@ -17,7 +17,7 @@ from isoscale.errors import UserError
 from isoscale.scheduling.state import Cluster, JobRequest, Node, SpeedModel, packed_shape
 from isoscale.scheduling.throughput import Communication, LogicalWorkerSpeed, TableSpeed
 from isoscale.sim.cluster_spec import NodeSpec
-from isoscale.sim.job import ModelTruth, SimJob
+from isoscale.sim.job import Crash, ModelTruth, SimJob
 from isoscale.sim.traces.record import TraceJob
 from isoscale.sim.worlds.curves import Curve, read_elasticflow_curves, read_gavel_curves, shipped_curves, speed_of
 from isoscale.sim.worlds.pollux import pollux_job
@@ -76,7 +76,14 @@ def make_jobs(trace: Sequence[TraceJob], cluster: Cluster, workload: Workload) -
             problem="every job asks for more devices than there are",
             remedy="give a larger one",
         )
-    return [sources.make(job) for job in chosen]
+    return [_failing(sources.make(job), job) for job in chosen]
+
+
+def _failing(made: SimJob, job: TraceJob) -> SimJob:
+    """The job with the failures that its record has."""
+    if not job.failures:
+        return made
+    return replace(made, crashes=tuple(Crash(share * made.truth.total_work, error) for share, error in job.failures))
 
 
 class SpeedSources:

@@ -107,6 +107,7 @@ def test_the_same_command_gives_the_same_numbers(tmp_path: Path) -> None:
         (("--failures", "often"), "--failures=often"),
         (("--serving", "0.9-0.1"), "--serving=0.9-0.1"),
         (("--quotas", "team"), "--quotas=team"),
+        (("--retry", "often"), "--retry=often"),
         (("--kind-speeds", "V100"), "--kind-speeds=V100"),
         (("--speeds", "nowhere"), "--speeds=nowhere"),
         (("--out", "/proc/here"), "--out=/proc/here"),

@@ -1,7 +1,8 @@
 """Our own trace format: a CSV whose header names the fields of `TraceJob`.
 
 `name,submit_s,devices` are required, and one of `duration_s` and `steps` in each line. Kinds are separated by `|`,
-times of a turn written `V100=0.44|T4=0.68`. An empty field means what an absent column means. Times are seconds.
+times of a turn written `V100=0.44|T4=0.68`, failures as the share of the work at which each trial fails and its error
+class, `0.2=GPU ECC error|0.5=CUDA failure`. An empty field means what an absent column means. Times are seconds.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ def read_own(path: Path) -> Iterator[TraceJob]:
             priority=row.count("priority", 0, least=0),
             deadline_s=_optional(row, "deadline_s"),
             status=row.text("status", ""),
+            failures=_failures(row),
         )
 
 
@@ -72,6 +74,22 @@ def _turn_times(row: Row) -> dict[str, float]:
     return found
 
 
+def _failures(row: Row) -> tuple[tuple[float, str], ...]:
+    found = []
+    for part in filter(None, row.text("failures", "").split("|")):
+        share, equals, error = part.partition("=")
+        try:
+            at = float(share)
+        except ValueError:
+            at = -1.0
+        if not equals or not error.strip() or not 0 <= at < 1:
+            raise row.bad("failures", part, "is not SHARE=ERROR", "give, for example, 0.2=GPU ECC error")
+        found.append((at, error.strip()))
+    if found != sorted(found, key=lambda one: one[0]):
+        raise row.bad("failures", row.text("failures"), "goes backwards", "give failures in order of their shares")
+    return tuple(found)
+
+
 def _optional(row: Row, column: str) -> float | None:
     return row.number(column) if row.text(column, "") else None
 
@@ -80,7 +98,7 @@ def _text(value: object) -> str:
     if isinstance(value, dict):
         return "|".join(f"{kind}={_text(seconds)}" for kind, seconds in value.items())
     if isinstance(value, tuple):
-        return "|".join(map(str, value))
+        return "|".join(f"{_text(one[0])}={one[1]}" if isinstance(one, tuple) else str(one) for one in value)
     if isinstance(value, float):
         return str(int(value)) if value.is_integer() else repr(value)
     # A whole 0 means "as usual", as nothing does.

@@ -51,6 +51,8 @@ class TraceJob:
     deadline_s: float | None = None
     #: how it ended in the trace: "", "passed", "killed" or "failed"
     status: str = ""
+    #: trials that fail, in order: (share of its work that is done by then, class of the error)
+    failures: tuple[tuple[float, str], ...] = ()
 
     @property
     def num_logical_workers(self) -> int:
