@@ -38,6 +38,8 @@ class Recipe:
     needs: tuple[str, ...] = ()
     #: arguments for a run of 8 to 12 global steps of 4 logical workers, for proofs
     proof: tuple[str, ...] = ()
+    #: a step of that run after which the recipe changes state of its own (merges counts, prunes); 0: it has none
+    own_state_at: int = 0
     #: EasyScale's figures for the same family
     paper_gpu: GpuFigures | None = None
 

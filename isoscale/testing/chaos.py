@@ -1,6 +1,7 @@
 """Random faults at a short job, seed after seed: is the result always the one of the undisturbed run?
 
     python -m isoscale.testing.chaos --seeds 0:200 [--jobs 2] [--json results.json] [--keep DIR]
+    python -m isoscale.testing.chaos --seeds 0:5 --script train.py --steps 60 -- --epochs 3
 
 A seed fixes the whole story: executors, spares, checkpoints, what happens to whom after which step, also faults at
 precise points inside executors. When things then happen to the millisecond is the machine's business, so a seed that
@@ -30,16 +31,41 @@ from isoscale.testing import faults, short_job_path
 from isoscale.testing.nursery import Nursery
 from isoscale.testing.running import JobEndedError, RunningJob, start
 
-__all__ = ["Outcome", "Result", "Story", "compare", "main", "result_of", "run_story", "story_of", "undisturbed"]
+__all__ = [
+    "SHORT_JOB",
+    "Outcome",
+    "Result",
+    "Story",
+    "Target",
+    "compare",
+    "main",
+    "result_of",
+    "run_story",
+    "story_of",
+    "undisturbed",
+]
 
 _WORKERS = 4
-_EPOCHS = 4
-_STEPS_PER_EPOCH = 20
 _TIMEOUT_S = 240.0
 #: points that are reached without a rescale, and those of one
 _POINTS = ["forward", "backward", "exchange", "contexts", "seal", "sealed", "optimizer", "evaluation", "end", "ended"]
 _RESCALE_POINTS = ["forming", "formed", "switch", "handover", "handed", "joining", "landing", "leaving", "agreeing"]
 _SAVING_POINTS = ["checkpoint", "checkpointed", "saving", "saved"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """The job that things happen to."""
+
+    script: Path
+    arguments: tuple[str, ...] = ()
+    #: committed steps of the whole job
+    steps: int
+    #: seconds without a heartbeat after which an executor counts as lost
+    lost_after_s: float = 10.0
+
+
+SHORT_JOB = Target(script=short_job_path(), arguments=("4", "0.01"), steps=80, lost_after_s=5.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,13 +105,12 @@ class Result:
     logged: dict[tuple[int, int], dict[str, Any]]
 
 
-def story_of(seed: int) -> Story:
-    """The same for a seed on every machine."""
+def story_of(seed: int, last: int = SHORT_JOB.steps) -> Story:
+    """The same for a seed on every machine, for a job of `last` steps."""
     draw = random.Random(seed)
-    last = _EPOCHS * _STEPS_PER_EPOCH
-    events = [_draw_fault(draw, draw.randint(1, last - 10)) for _ in range(draw.randint(2, 5))]
+    events = [_draw_fault(draw, draw.randint(1, max(1, last - 10))) for _ in range(draw.randint(2, 5))]
     if draw.random() < 0.4:
-        events.append(_draw_coordinator_loss(draw, draw.randint(3, last - 15)))
+        events.append(_draw_coordinator_loss(draw, draw.randint(3, max(3, last - 15))))
     points = []
     if draw.random() < 0.6:
         points.append(_draw_point(draw, last))
@@ -141,10 +166,10 @@ def _draw_point(draw: random.Random, last: int) -> FaultPoint:
     return faults.at(point, executor=draw.randrange(_WORKERS + 1), step=step, action=action, seconds=0.3)
 
 
-def undisturbed(out: Path, nursery: Nursery | None = None) -> Result:
+def undisturbed(out: Path, nursery: Nursery | None = None, target: Target = SHORT_JOB) -> Result:
     """The run that all others must agree with."""
     with start(
-        short_job_path(), out=out, workers=_WORKERS, executors=1, script_args=_arguments(), nursery=nursery
+        target.script, out=out, workers=_WORKERS, executors=1, script_args=target.arguments, nursery=nursery
     ) as job:
         code = job.wait(_TIMEOUT_S)
         if code:
@@ -152,18 +177,20 @@ def undisturbed(out: Path, nursery: Nursery | None = None) -> Result:
         return result_of(job)
 
 
-def run_story(story: Story, expected: Result, out: Path, nursery: Nursery | None = None) -> Outcome:
+def run_story(
+    story: Story, expected: Result, out: Path, nursery: Nursery | None = None, target: Target = SHORT_JOB
+) -> Outcome:
     begun = time.monotonic()
     outcome = Outcome(seed=story.seed, verdict="equal", story=story.lines())
     with start(
-        short_job_path(),
+        target.script,
         out=out,
         workers=_WORKERS,
         executors=story.executors,
         spares=story.spares,
         checkpoint_every=story.checkpoint_every,
-        lost_after_s=5.0,
-        script_args=_arguments(),
+        lost_after_s=target.lost_after_s,
+        script_args=target.arguments,
         points=story.points,
         nursery=nursery,
     ) as job:
@@ -220,18 +247,26 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write all outcomes here")
     parser.add_argument("--keep", type=Path, help="keep the directories of runs that went wrong here")
     parser.add_argument("--fresh", action="store_true", help="start every process from nothing, which takes longer")
+    parser.add_argument("--script", type=Path, help="instead of the short job, with the arguments after --")
+    parser.add_argument("--steps", type=int, help="committed steps of the script's whole job")
+    parser.add_argument("arguments", nargs="*", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if (options.script is None) != (options.steps is None):
+        parser.error("--script and --steps go together: faults are dealt out over so many steps")
+    target = SHORT_JOB
+    if options.script is not None:
+        target = Target(script=options.script, arguments=tuple(options.arguments), steps=options.steps)
     seeds = _seeds(options.seeds)
     outcomes: dict[int, Outcome] = {}
     with _directory(options.keep) as root, contextlib.nullcontext() if options.fresh else Nursery() as nursery:
         shutil.rmtree(root / "undisturbed", ignore_errors=True)
-        expected = undisturbed(root / "undisturbed")
+        expected = undisturbed(root / "undisturbed", target=target)
         print(f"undisturbed: {len(expected.losses)} steps, digest {expected.digest}", flush=True)
 
         def one(seed: int) -> Outcome:
             out = root / f"seed-{seed}"
             shutil.rmtree(out, ignore_errors=True)
-            outcome = run_story(story_of(seed), expected, out, nursery)
+            outcome = run_story(story_of(seed, target.steps), expected, out, nursery, target)
             if outcome.verdict == "equal" or options.keep is None:
                 shutil.rmtree(out, ignore_errors=True)
                 for left in out.parent.glob(f"{out.name}.coordinator.log*"):
@@ -248,10 +283,6 @@ def main() -> None:
     wrong = sorted(outcome.seed for outcome in outcomes.values() if outcome.verdict != "equal")
     print(f"{len(outcomes) - len(wrong)} of {len(outcomes)} equal" + (f"; not: {wrong}" if wrong else ""))
     sys.exit(1 if wrong else 0)
-
-
-def _arguments() -> list[str]:
-    return [str(_EPOCHS), "0.01"]
 
 
 def _line(outcome: Outcome) -> str:
