@@ -1,0 +1,223 @@
+"""What balanced sparsity costs in accuracy, beside random (unstructured), block and no sparsity, over five seeds.
+
+For each seed a dense model is trained once; from there every pattern and sparsity goes on with the same batches and
+the same learning rates, pruned in ten stages over the first half and only trained in the second. The models are those
+of the recipes balanced_lstm and balanced_cnn; block widths are such that all patterns keep equally many weights.
+The paper's claim: balanced is as good as random, block is worse.
+
+    python benchmarks/recipes_balanced_accuracy.py lstm cnn        (resumes; one seed of a model takes minutes)
+    python benchmarks/recipes_balanced_accuracy.py                 (the table of what there is)
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import math
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from measure import RESULTS, save
+from torch import nn
+
+from isoscale.recipes import balanced_cnn, balanced_lstm
+from isoscale.recipes.balanced.patterns import PATTERNS
+from isoscale.recipes.balanced.pruning import Pruner, weights_of
+from isoscale.recipes.balanced.schedule import Schedule
+from isoscale.recipes.data import images
+
+NAME = "recipes_balanced_accuracy"
+SEEDS = range(5)
+SPARSITIES = ("0.5", "0.7", "0.8", "0.9")
+SETTINGS = [("dense", "0"), *((pattern, s) for s in SPARSITIES for pattern in ("balanced", "random", "block"))]
+STAGES = 10
+#: Student's t for 95 % and 4 degrees of freedom
+T_95 = 2.776
+
+
+@dataclass(frozen=True)
+class Study:
+    """A model, its batches for the dense part and for the rest, and how it is judged."""
+
+    make: Callable[[], nn.Module]
+    optimizer: Callable[[Any], torch.optim.Optimizer]
+    loss: Callable[[nn.Module, torch.Tensor, torch.Tensor], torch.Tensor]
+    judge: Callable[[nn.Module], dict[str, float]]
+    batches: Callable[[], list[tuple[torch.Tensor, torch.Tensor]]]
+    dense_epochs: int
+    epochs: int
+    dense_layers: tuple[str, ...]
+    block_width: int
+
+
+def lstm_study() -> Study:
+    vocabulary, hidden = 2000, 100
+    seen, unseen = balanced_lstm.rows(vocabulary)
+
+    def batches() -> list[tuple[torch.Tensor, torch.Tensor]]:
+        order = torch.randperm(len(seen))
+        return [(rows[:, :-1], rows[:, 1:]) for rows in seen[order].split(64)]
+
+    def loss(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(model(x).flatten(0, 1), y.flatten())
+
+    def judge(model: nn.Module) -> dict[str, float]:
+        total, correct = 0.0, 0
+        for rows in unseen.split(128):
+            scores, words = model(rows[:, :-1]).flatten(0, 1), rows[:, 1:].flatten()
+            total += F.cross_entropy(scores, words, reduction="sum").item()
+            correct += int((scores.argmax(1) == words).sum())
+        count = unseen[:, 1:].numel()
+        return {"accuracy": 100 * correct / count, "perplexity": math.exp(total / count)}
+
+    return Study(
+        make=lambda: balanced_lstm.LanguageModel(vocabulary, hidden),
+        optimizer=lambda parameters: torch.optim.Adam(parameters, lr=4e-3),
+        loss=loss,
+        judge=judge,
+        batches=batches,
+        dense_epochs=2,
+        epochs=1,
+        dense_layers=("words",),
+        block_width=50,
+    )
+
+
+def cnn_study() -> Study:
+    seen, unseen = images.Mnist(train=True), images.Mnist(train=False)
+    validation = torch.stack([image for image, _ in unseen])
+    pool: list[list[torch.Tensor]] = []
+
+    def batches() -> list[tuple[torch.Tensor, torch.Tensor]]:
+        # Distorting costs as much as training: four versions of each image serve all runs of a seed.
+        if len(pool) < 4:
+            pool.append([image for image, _ in seen])
+        version = pool[int(torch.randint(len(pool), ()))]
+        order = torch.randperm(len(seen)).tolist()
+        groups = [order[i : i + 64] for i in range(0, len(order), 64)]
+        return [(torch.stack([version[i] for i in group]), seen.labels[group]) for group in groups]
+
+    def judge(model: nn.Module) -> dict[str, float]:
+        right = (model(validation).argmax(1) == unseen.labels).double().mean().item()
+        return {"accuracy": 100 * right}
+
+    return Study(
+        make=balanced_cnn.network,
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.9),
+        loss=lambda model, x, y: F.cross_entropy(model(x), y),
+        judge=judge,
+        batches=batches,
+        dense_epochs=4,
+        epochs=4,
+        dense_layers=balanced_cnn.DENSE_LAYERS,
+        block_width=20,
+    )
+
+
+STUDIES = {"lstm": lstm_study, "cnn": cnn_study}
+
+
+def train(study: Study, model: nn.Module, optimizer: torch.optim.Optimizer, pruner: Pruner | None, epochs: int) -> None:
+    model.train()
+    rate, step = optimizer.param_groups[0]["lr"], 0
+    for _ in range(epochs):
+        batches = study.batches()
+        for x, y in batches:
+            if pruner is not None:  # down to nothing, so that the last steps' noise does not decide
+                optimizer.param_groups[0]["lr"] = rate * (1 - step / (epochs * len(batches)))
+            study.loss(model, x, y).backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+            step += 1
+            if pruner is not None:
+                pruner.after_step(step)
+
+
+def run_seed(name: str, seed: int) -> None:
+    done = {_key(row) for row in stored()}
+    missing = [s for s in SETTINGS if (name, seed, *s) not in done]
+    if not missing:
+        return
+    study = STUDIES[name]()
+    torch.manual_seed(seed)
+    model = study.make()
+    optimizer = study.optimizer(model.parameters())
+    train(study, model, optimizer, None, study.dense_epochs)
+    steps = study.epochs * len(study.batches())
+    for pattern, sparsity in missing:
+        start = time.perf_counter()
+        ours = copy.deepcopy(model)
+        slots = study.optimizer(ours.parameters())
+        slots.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+        schedule = Schedule(target=Fraction(sparsity), begin=1, every=steps // (2 * STAGES), stages=STAGES)
+        weights = weights_of(ours, exclude=study.dense_layers)
+        pruner = Pruner(weights, slots, PATTERNS[pattern](study.block_width), schedule)
+        torch.manual_seed(1000 + seed)  # the same batches and dropout for all
+        train(study, ours, slots, pruner, study.epochs)
+        ours.eval()
+        with torch.no_grad():
+            judged = {key: round(value, 3) for key, value in study.judge(ours).items()}
+        row = {"model": name, "seed": seed, "pattern": pattern, "sparsity": sparsity, **judged}
+        row |= {"pruned": round(pruner.sparsity, 4), "seconds": round(time.perf_counter() - start, 1)}
+        print(row, flush=True)
+        # Read again: another process may be at work on another model or seed.
+        save(NAME, sorted([*stored(), row], key=_key), block_width={"lstm": 50, "cnn": 20}, tiles="4 x 4")
+
+
+def stored() -> list[dict[str, Any]]:
+    path = RESULTS / f"{NAME}.json"
+    return list(json.loads(path.read_text())["rows"]) if path.exists() else []
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Means over seeds, and what balanced loses to random, paired by seed, with a 95 % interval."""
+    lines = []
+    for name, metric in (("lstm", "accuracy"), ("lstm", "perplexity"), ("cnn", "accuracy")):
+        for sparsity in ("0", *SPARSITIES):
+            mean = {}
+            for pattern in ("dense", "balanced", "random", "block"):
+                values = _values(rows, name, pattern, sparsity, metric)
+                if values:
+                    mean[pattern] = statistics.mean(values.values())
+            line = f"{name} {metric:10} {sparsity:4} " + "  ".join(f"{p} {v:7.2f}" for p, v in mean.items())
+            balanced, random = (_values(rows, name, p, sparsity, metric) for p in ("balanced", "random"))
+            gaps = [balanced[seed] - random[seed] for seed in balanced if seed in random]
+            if len(gaps) > 1:
+                half = T_95 * statistics.stdev(gaps) / math.sqrt(len(gaps))
+                line += f"   balanced - random {statistics.mean(gaps):+.2f} +- {half:.2f} ({len(gaps)} seeds)"
+            if mean:
+                lines.append(line)
+    return "\n".join(lines)
+
+
+def _values(rows: list[dict[str, Any]], name: str, pattern: str, sparsity: str, metric: str) -> dict[int, float]:
+    wanted = (name, pattern, sparsity)
+    return {r["seed"]: r[metric] for r in rows if (r["model"], r["pattern"], r["sparsity"]) == wanted}
+
+
+def _key(row: dict[str, Any]) -> tuple[str, int, str, str]:
+    return row["model"], row["seed"], row["pattern"], row["sparsity"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", help="lstm, cnn; none: only print the table of what there is")
+    parser.add_argument("--seeds", type=int, nargs="*", default=list(SEEDS))
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    for seed in options.seeds:
+        for name in options.models:
+            run_seed(name, seed)
+    print(table(stored()))
+
+
+if __name__ == "__main__":
+    main()
