@@ -1,0 +1,110 @@
+"""Results of the benchmarks over all recipes, kept as they come, so that a run that was broken off goes on.
+
+A row belongs to a recipe and a part of the benchmark. It counts as long as the recipe's code and what was asked stay
+the same: every row carries a hash of the script, of the modules of `isoscale.recipes` that it imports, and of its
+arguments. Rows of recipes that the catalogue no longer has are dropped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import re
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from measure import RESULTS
+
+from isoscale.recipes.catalogue import RECIPES, Recipe, find, missing_packages, path_of
+
+Row = dict[str, Any]
+_IMPORT = re.compile(r"^\s*(?:from|import) isoscale\.recipes(?:\.([\w.]+))?(?: import ([\w, ]+))?", re.MULTILINE)
+
+
+class Kept:
+    """The rows of one JSON file."""
+
+    def __init__(self, name: str, path: Path | None = None, **facts: Any) -> None:
+        self.path = path or RESULTS / f"{name}.json"
+        self._name, self._facts = name, facts
+        self._rows: dict[tuple[str, str], Row] = {}
+        if self.path.exists():
+            known = {recipe.name for recipe in RECIPES}
+            rows = json.loads(self.path.read_text())["rows"]
+            self._rows = {(row["recipe"], row["part"]): row for row in rows if row["recipe"] in known}
+
+    def find(self, recipe: str, part: str, code: str | None = None) -> Row | None:
+        """The row, if it is of this code."""
+        row = self._rows.get((recipe, part))
+        return row if row is not None and code in (None, row["code"]) else None
+
+    def put(self, row: Row) -> None:
+        """Written at once: the next one may not come."""
+        self._rows[row["recipe"], row["part"]] = row
+        content = {
+            "benchmark": self._name,
+            "command": f"python benchmarks/{self._name}.py",
+            "date": time.strftime("%Y-%m-%d"),
+            **_versions(),
+            **self._facts,
+            "rows": self.rows(),
+        }
+        temporary = self.path.with_suffix(".tmp")
+        temporary.write_text(json.dumps(content, indent=1) + "\n")
+        temporary.replace(self.path)
+
+    def rows(self) -> list[Row]:
+        """In the catalogue's order."""
+        order = [recipe.name for recipe in RECIPES]
+        return sorted(self._rows.values(), key=lambda row: order.index(row["recipe"]))
+
+
+def code_of(recipe: Recipe, asked: Sequence[str] = ()) -> str:
+    """A short hash of everything in the recipes' package that the script imports, and of what is asked of it."""
+    total = hashlib.sha256("\0".join(asked).encode())
+    for path in sorted(_sources(path_of(recipe))):
+        total.update(path.read_bytes())
+    return total.hexdigest()[:12]
+
+
+def _sources(path: Path, found: set[Path] | None = None) -> set[Path]:
+    found = set() if found is None else found
+    if path.is_file() and path not in found:
+        found.add(path)
+        root = Path(sys.modules[find.__module__].__file__ or "").parent
+        for package, names in _IMPORT.findall(path.read_text()):
+            module = root.joinpath(*package.split("."))
+            for one in [module, *(module / name.strip() for name in names.split(","))]:
+                _sources(one.with_suffix(".py"), found)
+    return found
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--only", action="append", metavar="NAME", help="this recipe (may be given again)")
+    parser.add_argument("--again", action="store_true", help="also what is known already")
+    parser.add_argument("--json", type=Path, help="keep results here instead")
+
+
+def chosen(only: Iterable[str] | None) -> list[Recipe]:
+    """The recipes that are asked for, all by default; says which cannot run here."""
+    found = []
+    for recipe in [find(name) for name in only] if only else RECIPES:
+        missing = missing_packages(recipe)
+        if missing:
+            print(f"{recipe.name}: left out, needs {', '.join(missing)} (pip install 'isoscale[recipes]')")
+        else:
+            found.append(recipe)
+    return found
+
+
+def _versions() -> Row:
+    import platform
+
+    import torch
+
+    cpu = torch.backends.cpu.get_cpu_capability()
+    return {"torch": torch.__version__, "python": platform.python_version(), "cpu": cpu}
