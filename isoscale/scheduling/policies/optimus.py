@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from isoscale.scheduling.greedy import share_by_gain
 from isoscale.scheduling.placement import decisions_for
 from isoscale.scheduling.policies.counting import by_kind, capacity_of, place_counts
 from isoscale.scheduling.policy import register
@@ -38,7 +39,7 @@ class Optimus:
         for kind, jobs in by_kind(state).items():
             counts |= self._share_out(state, kind, jobs)
             ordered += jobs
-        self._steps = {job.name: self._steps[job.name] for job in ordered}
+        self._steps = {job.name: self._steps[job.name] for job in ordered if job.name in self._steps}
         targets = place_counts(
             state,
             ordered,
@@ -52,20 +53,12 @@ class Optimus:
     def _share_out(self, state: ClusterState, kind: str, jobs: list[JobView]) -> dict[str, int]:
         left = capacity_of(state, kind)
         size = max(1, state.cluster.node_size(kind))
-        steps = [self._step_times(job, kind, size, left) for job in jobs]
-        remaining = [max(1.0, state.remaining.get(job.name, 1.0)) for job in jobs]
-        started = min(len(jobs), left)
-        left -= started
-        sizes = np.array([1] * started + [0] * (len(jobs) - started))
-        gains = np.array([_gain(steps[j], sizes[j], remaining[j]) for j in range(len(jobs))])
-        while left > 0:
-            j = int(np.argmax(gains))
-            if gains[j] <= 0:
-                break
-            sizes[j] += 1
-            left -= 1
-            gains[j] = _gain(steps[j], sizes[j], remaining[j])
-        return {job.name: size for job, size in zip(jobs, sizes.tolist(), strict=True) if size}
+        started = jobs[:left]
+        seconds = [
+            -max(1.0, state.remaining.get(job.name, 1.0)) * self._step_times(job, kind, size, left) for job in started
+        ]
+        sizes = share_by_gain(seconds, [1] * len(started), left - len(started))
+        return {job.name: size for job, size in zip(started, sizes, strict=True)}
 
     def _step_times(self, job: JobView, kind: str, node_size: int, capacity: int) -> NDArray[np.float64]:
         """Seconds of a step on 0..max packed devices, with infinity for none."""
@@ -77,9 +70,3 @@ class Optimus:
             known = (job.speed, np.array([np.inf, *seconds]))
             self._steps[job.name] = known
         return known[1]
-
-
-def _gain(steps: NDArray[np.float64], size: int, remaining: float) -> float:
-    if not size or size + 1 >= len(steps):
-        return 0.0
-    return float(steps[size] - steps[size + 1]) * remaining

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from isoscale.scheduling.greedy import share_by_gain
 from isoscale.scheduling.placement import decisions_for
 from isoscale.scheduling.policies.counting import (
     active_jobs,
@@ -101,24 +102,15 @@ class ElasticTiresias(Tiresias):
 
     def _expand(self, state: ClusterState, kind: str, jobs: list[JobView], counts: dict[str, int]) -> None:
         left = capacity_of(state, kind) - sum(counts.get(job.name, 0) for job in jobs)
-        speedups = [self._speedups(state, job, kind) for job in jobs]
-        sizes = np.array([counts.get(job.name, 0) for job in jobs])
-        # A waiting job's first step is to its minimum; its gain is per device, so that steps compare.
-        steps = np.array(
-            [max(1, job.request.min_devices) if not size else 1 for job, size in zip(jobs, sizes, strict=True)]
+        if left <= 0:
+            return
+        sizes = share_by_gain(
+            [self._speedups(state, job, kind) for job in jobs],
+            [counts.get(job.name, 0) for job in jobs],
+            left,
+            [job.request.min_devices for job in jobs],
         )
-        gains = np.array([_gain(s, k, step) for s, k, step in zip(speedups, sizes, steps, strict=True)])
-        while left > 0 and len(jobs):
-            j = int(np.argmax(np.where(steps <= left, gains, 0.0)))
-            if steps[j] > left or gains[j] <= 0:
-                break
-            sizes[j] += steps[j]
-            left -= int(steps[j])
-            steps[j] = 1
-            gains[j] = _gain(speedups[j], sizes[j], 1)
-        for job, size in zip(jobs, sizes.tolist(), strict=True):
-            if size:
-                counts[job.name] = size
+        counts |= {job.name: size for job, size in zip(jobs, sizes, strict=True) if size}
 
     def _speedups(self, state: ClusterState, job: JobView, kind: str) -> NDArray[np.float64]:
         known, capacity = self._known.get(job.name), capacity_of(state, kind)
@@ -131,9 +123,3 @@ class ElasticTiresias(Tiresias):
 
 def _requested(job: JobView, count: int) -> int:
     return job.request.requested_batch
-
-
-def _gain(speedups: NDArray[np.float64], size: int, step: int) -> float:
-    if size + step >= len(speedups):
-        return 0.0
-    return float(speedups[size + step] - speedups[size]) / step
