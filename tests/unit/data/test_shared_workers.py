@@ -16,7 +16,8 @@ from torch.utils.data import DataLoader, Dataset, RandomSampler, get_worker_info
 from torch.utils.data.distributed import DistributedSampler
 
 from isoscale.core import rng
-from isoscale.data.loader import LoaderError, LogicalLoaders
+from isoscale.data.loader import LogicalLoaders
+from isoscale.data.virtual import LoaderError
 from isoscale.errors import UserError
 
 N, BATCH, SEED = 3, 2, 5
@@ -180,8 +181,9 @@ def test_a_loader_process_that_is_killed_is_replaced() -> None:
     loaders = shared(num_workers=2)
     begin(loaders, 0, seeds)
     step(loaders, range(N), 0)
-    assert loaders._pool is not None
-    for process in loaders._pool._processes:
+    assert loaders._workers is not None
+    assert loaders._workers._pool is not None
+    for process in loaders._workers._pool._processes:
         os.kill(process.process.pid, signal.SIGKILL)
     for index in range(1, loaders.num_steps):
         for rank, got in enumerate(step(loaders, range(N), index)):
