@@ -8,12 +8,14 @@ not wait for somebody to empty the socket. What a dead process had begun to send
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import pickle
 import select
 import socket
 import struct
+import time
 from array import array
 from collections import deque
 from collections.abc import Sequence
@@ -32,6 +34,7 @@ _HEADER = struct.Struct("<QI?")
 #: descriptors in one message of the kernel's, which takes no more than 253
 _GROUP = 128
 _LARGE_BYTES = 2**15
+_LATER_S = 0.002
 _ANCILLARY_BYTES = socket.CMSG_SPACE(_GROUP * array("i").itemsize)
 
 
@@ -42,13 +45,15 @@ class Channel:
         self._socket = end
         self._poller = select.poll()
         self._poller.register(end, select.POLLIN)
-        #: what the socket had no room for
-        self._unsent: deque[bytes] = deque()
+        #: what the socket had no room for, and descriptors that are sent with its first byte and closed then
+        self._unsent: deque[tuple[bytes, list[int]]] = deque()
 
     def post(self, message: Any) -> None:
         """Send without tensors, now or, where there is no room, in a later `post` or `wait`."""
         data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
-        self._unsent.append(_HEADER.pack(len(data), 0, False) + data)
+        memory = _in_memory(data)
+        head = _HEADER.pack(len(data), len(memory), bool(memory))
+        self._unsent.append((head if memory else head + data, memory))
         self._flush()
 
     def wait(self, seconds: float) -> bool:
@@ -66,20 +71,15 @@ class Channel:
         pickler = _Pickler(buffer)
         pickler.dump(message)
         data, descriptors = buffer.getbuffer(), pickler.descriptors
-        is_large = len(data) > _LARGE_BYTES and hasattr(os, "memfd_create")
-        if is_large:
-            memory = os.memfd_create("isoscale-batch", os.MFD_CLOEXEC)
-            with open(memory, "wb", closefd=False) as file:
-                file.write(data)
-            descriptors = [*descriptors, memory]
+        memory = _in_memory(data)
+        descriptors = [*descriptors, *memory]
         try:
-            head = _HEADER.pack(len(data), len(descriptors), is_large)
-            self._send_all(head if is_large else head + data, descriptors[:_GROUP])
+            head = _HEADER.pack(len(data), len(descriptors), bool(memory))
+            self._send_all(head if memory else head + data, descriptors[:_GROUP])
             for start in range(_GROUP, len(descriptors), _GROUP):
                 self._send_all(b"+", descriptors[start : start + _GROUP])
         finally:
-            if is_large:
-                os.close(memory)
+            _close(memory)
 
     def receive(self) -> Any:
         """Raises EOFError if the other end is gone."""
@@ -95,27 +95,38 @@ class Channel:
                     data = file.read()
             return _loads(data, descriptors) if count else pickle.loads(data)
         finally:
-            for descriptor in descriptors:
-                if descriptor >= 0:
-                    os.close(descriptor)
+            _close(descriptors)
 
     def close(self) -> None:
         self._socket.close()
+        self._give_up()
 
     def _flush(self) -> None:
         try:
             while self._unsent:
-                sent = self._socket.send(self._unsent[0], socket.MSG_DONTWAIT)
-                rest = self._unsent.popleft()[sent:]
-                if rest:
-                    self._unsent.appendleft(rest)
+                data, descriptors = self._unsent[0]
+                sent = _send_part(self._socket, data, descriptors, socket.MSG_DONTWAIT)
+                _close(descriptors)
+                self._unsent.popleft()
+                if sent < len(data):
+                    self._unsent.appendleft((data[sent:], []))
         except BlockingIOError:
             pass
         except OSError:
-            self._unsent.clear()  # the other end is gone, which whoever receives will see
+            self._give_up()  # the other end is gone, which whoever receives will see
+
+    def _give_up(self) -> None:
+        for _, descriptors in self._unsent:
+            _close(descriptors)
+        self._unsent.clear()
 
     def _send_all(self, data: bytes, descriptors: Sequence[int]) -> None:
-        sent = socket.send_fds(self._socket, [data], descriptors) if descriptors else self._socket.send(data)
+        while True:
+            try:
+                sent = _send_part(self._socket, data, descriptors, 0)
+                break
+            except BlockingIOError:
+                time.sleep(_LATER_S)
         if sent < len(data):
             self._socket.sendall(data[sent:])
 
@@ -123,10 +134,15 @@ class Channel:
         """Exactly so many bytes; descriptors that come with them are put to the others."""
         parts, missing = [], size
         while missing:
-            part, ancillary, _, _ = self._socket.recvmsg(missing, _ANCILLARY_BYTES, socket.MSG_WAITALL)
+            part, ancillary, flags, _ = self._socket.recvmsg(missing, _ANCILLARY_BYTES, socket.MSG_WAITALL)
             for level, kind, given in ancillary:
                 if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
                     descriptors.extend(array("i", given))
+            if flags & socket.MSG_CTRUNC:
+                raise RuntimeError(
+                    "too many open files to receive a batch: raise the limit (ulimit -n), or call "
+                    "torch.multiprocessing.set_sharing_strategy('file_system')"
+                )
             if not part:
                 raise EOFError("the other end is gone")
             parts.append(part)
@@ -138,6 +154,33 @@ def pair() -> tuple[Channel, socket.socket]:
     """This end, and the other one for a process to be started, which makes a `Channel` of it."""
     here, there = socket.socketpair()
     return Channel(here), there
+
+
+def _send_part(end: socket.socket, data: bytes, descriptors: Sequence[int], flags: int) -> int:
+    if not descriptors:
+        return end.send(data, flags)
+    try:
+        return socket.send_fds(end, [data], descriptors, flags)
+    except OSError as error:
+        if error.errno == errno.ETOOMANYREFS:  # so many are under way already; there is room when some are received
+            raise BlockingIOError from None
+        raise
+
+
+def _in_memory(data: bytes | memoryview) -> list[int]:
+    """A descriptor of memory with the data in it, if it is large."""
+    if len(data) <= _LARGE_BYTES or not hasattr(os, "memfd_create"):
+        return []
+    memory = os.memfd_create("isoscale-batch", os.MFD_CLOEXEC)
+    with open(memory, "wb", closefd=False) as file:
+        file.write(data)
+    return [memory]
+
+
+def _close(descriptors: Sequence[int]) -> None:
+    for descriptor in descriptors:
+        if descriptor >= 0:  # others have an owner
+            os.close(descriptor)
 
 
 class _Pickler(ForkingPickler):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,9 +62,11 @@ def test_tensors_lie_in_shared_memory_and_descriptors_do_not_pile_up(ends: tuple
     assert open_descriptors() == before
 
 
-def test_posting_never_waits_for_a_reader(ends: tuple[Channel, Channel]) -> None:
+@pytest.mark.parametrize("size", [10_000, 100_000])
+def test_posting_never_waits_for_a_reader(ends: tuple[Channel, Channel], size: int) -> None:
     here, there = ends
-    messages = [[i] * 10_000 for i in range(200)]
+    before = open_descriptors()
+    messages = [[i] * size for i in range(100)]
     for message in messages:
         here.post(message)
     got: list[Any] = []
@@ -72,6 +75,7 @@ def test_posting_never_waits_for_a_reader(ends: tuple[Channel, Channel]) -> None
     while reader.is_alive():
         here.wait(0.01)
     assert got == messages
+    assert open_descriptors() == before
 
 
 @pytest.mark.parametrize("begun", [b"", b"\x01", _HEADER.pack(100, 0, False) + b"half", _HEADER.pack(4, 2, False)])
@@ -93,6 +97,18 @@ def test_descriptors_of_a_message_that_cannot_be_read_are_closed(ends: tuple[Cha
     with pytest.raises(ZeroDivisionError):
         here.receive()
     assert open_descriptors() == before
+
+
+def test_a_limit_of_open_files_is_named(ends: tuple[Channel, Channel]) -> None:
+    here, there = ends
+    there.send([torch.zeros(3) for _ in range(60)])
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (open_descriptors() + 10, hard))
+    try:
+        with pytest.raises(RuntimeError, match="ulimit -n"):
+            here.receive()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 class Unreadable:
