@@ -8,12 +8,15 @@ arguments. Rows of recipes that the catalogue no longer has are dropped.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import fcntl
 import hashlib
 import json
+import os
 import re
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +34,14 @@ class Kept:
     def __init__(self, name: str, path: Path | None = None, **facts: Any) -> None:
         self.path = path or RESULTS / f"{name}.json"
         self._name, self._facts = name, facts
-        self._rows: dict[tuple[str, str], Row] = {}
-        if self.path.exists():
-            known = {recipe.name for recipe in RECIPES}
-            rows = json.loads(self.path.read_text())["rows"]
-            self._rows = {(row["recipe"], row["part"]): row for row in rows if row["recipe"] in known}
+        self._rows = self._read()
+
+    def _read(self) -> dict[tuple[str, str], Row]:
+        if not self.path.exists():
+            return {}
+        known = {recipe.name for recipe in RECIPES}
+        rows = json.loads(self.path.read_text())["rows"]
+        return {(row["recipe"], row["part"]): row for row in rows if row["recipe"] in known}
 
     def find(self, recipe: str, part: str, code: str | None = None) -> Row | None:
         """The row, if it is of this code."""
@@ -43,19 +49,20 @@ class Kept:
         return row if row is not None and code in (None, row["code"]) else None
 
     def put(self, row: Row) -> None:
-        """Written at once: the next one may not come."""
-        self._rows[row["recipe"], row["part"]] = row
-        content = {
-            "benchmark": self._name,
-            "command": f"python benchmarks/{self._name}.py",
-            "date": time.strftime("%Y-%m-%d"),
-            **_versions(),
-            **self._facts,
-            "rows": self.rows(),
-        }
-        temporary = self.path.with_suffix(".tmp")
-        temporary.write_text(json.dumps(content, indent=1) + "\n")
-        temporary.replace(self.path)
+        """Written at once, since the next one may not come, and beside rows of other processes."""
+        facts = {**_versions(), **self._facts}
+        with _locked(self.path.parent):
+            self._rows = self._read() | {(row["recipe"], row["part"]): row}
+            content = {
+                "benchmark": self._name,
+                "command": f"python benchmarks/{self._name}.py",
+                "date": time.strftime("%Y-%m-%d"),
+                **facts,
+                "rows": self.rows(),
+            }
+            temporary = self.path.with_suffix(".tmp")
+            temporary.write_text(json.dumps(content, indent=1) + "\n")
+            temporary.replace(self.path)
 
     def rows(self) -> list[Row]:
         """In the catalogue's order."""
@@ -99,6 +106,16 @@ def chosen(only: Iterable[str] | None) -> list[Recipe]:
         else:
             found.append(recipe)
     return found
+
+
+@contextlib.contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _versions() -> Row:
