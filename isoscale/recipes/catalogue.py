@@ -108,6 +108,7 @@ RECIPES: tuple[Recipe, ...] = (
         baseline="commonest outcome of the topic",
         needs=("transformers",),
         proof=("--epochs", "1", "--samples", "384", "--warmup", "2", "--merge-every", "3"),
+        own_state_at=6,
     ),
     Recipe(
         name="balanced_lstm",
@@ -116,7 +117,8 @@ RECIPES: tuple[Recipe, ...] = (
         metric="perplexity",
         better="lower",
         baseline="word frequencies",
-        proof=("--epochs", "1", "--samples", "640"),
+        proof=("--epochs", "1", "--samples", "640", "--prune-begin", "3", "--prune-every", "3", "--prune-stages", "2"),
+        own_state_at=6,
     ),
     Recipe(
         name="balanced_cnn",
@@ -126,7 +128,8 @@ RECIPES: tuple[Recipe, ...] = (
         better="higher",
         baseline="commonest class",
         needs=("mlxtend",),
-        proof=("--epochs", "2", "--samples", "320"),
+        proof=("--epochs", "2", "--samples", "320", "--prune-begin", "3", "--prune-every", "3", "--prune-stages", "2"),
+        own_state_at=6,
     ),
 )
 
