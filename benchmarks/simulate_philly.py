@@ -15,12 +15,12 @@ from pathlib import Path
 from measure import RESULTS, save
 from simulate_tools import options, parsed, run
 
+from isoscale.scheduling.policy import policy_names
 from isoscale.sim.costs import PRESETS
 from isoscale.sim.engine import Options
 from isoscale.sim.run import Experiment
 from isoscale.sim.workload import Workload
 
-_ALL = "fifo,fifo-backfill,srtf,tiresias,elastic-tiresias,optimus,easyscale-homo,easyscale,autoscaler,pollux,flow"
 _DAY_S = 86_400.0
 #: the two weeks with the most jobs, in days since the first submission
 _SLICE = (35.0, 49.0)
@@ -28,7 +28,7 @@ _SLICE = (35.0, 49.0)
 
 def main() -> None:
     parser = options(__doc__ or "")
-    parser.add_argument("--policies", default=_ALL)
+    parser.add_argument("--policies", default=",".join(policy_names()))
     parser.add_argument("--slice", default="", help="policies that run on two weeks only")
     parser.add_argument("--clusters", default="philly,60x(gpu*8)")
     parser.add_argument("--add", action="store_true", help="keep rows of other policies that were saved before")
