@@ -9,6 +9,7 @@ rule itself is in `data.stream_rule`.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -89,6 +90,8 @@ class LogicalStream:
         self._ranks: Sequence[int] = ()
         self._samples: dict[int, WorkerSamples] = {}
         self._rest: Rest | None = None
+        #: of batches that were taken and not used yet: where the worker stands after each, and how many samples it has
+        self._taken: dict[int, deque[tuple[Place, int]]] = {}
 
     # ---- between steps, on all executors alike ----
 
@@ -105,7 +108,7 @@ class LogicalStream:
     def next_move(self) -> Move:
         """What all do next: give partitions out, count what is left, take a step, or end the pass."""
         if self._tail is not None:
-            return "step" if self._tail.step < (len(self._tail.bounds) - 1) // self._rule.num_logical_workers else "end"
+            return "step" if self._tail.step < self._num_tail_steps else "end"
         fewest = min([place.left for place in self._places])
         if fewest < self._ahead and self._next < len(self._order):
             return "hand out"
@@ -132,7 +135,9 @@ class LogicalStream:
         return handed
 
     def count(self) -> None:
-        """The round to come counts what every worker has left."""
+        """The round to come counts what every worker has left, batches that were taken and not used among it."""
+        for rank in [rank for rank, taken in self._taken.items() if taken]:
+            self._let_go(rank)
         self._round, self._asked = "count", set(range(self._rule.num_logical_workers))
 
     def end_round(self) -> None:
@@ -161,29 +166,54 @@ class LogicalStream:
         if ranks != self._ranks:
             self._ranks = ranks
             for rank in [rank for rank in self._samples if rank not in ranks]:
-                self._samples.pop(rank).close()
+                self._let_go(rank)
 
     def fetch(self, logical_rank: int, *, here: bool) -> list[Any]:
         """A worker's samples of the present step, as they are stored; nothing changes if it lives elsewhere."""
-        place = self._places[logical_rank]
+        if here:
+            stored = self.take(logical_rank)
+            self.use(logical_rank)
+            return stored
         if self._tail is not None:
-            batch = self._tail.step * self._rule.num_logical_workers + logical_rank
-            stored = self._rest_here(here).slice(*self._tail.bounds[batch : batch + 2])
+            return self._rest_here(False).slice(*self._bounds(self._tail.step, logical_rank))
+        return self._open(logical_rank).take(self._rule.batch_size)
+
+    def is_certain(self, logical_rank: int) -> bool:
+        """Whether the next batch to be taken is this worker's whatever comes: it is given no partition before."""
+        taken = self._taken.get(logical_rank, ())
+        if self._tail is not None:
+            return self._tail.step + len(taken) < self._num_tail_steps
+        return (taken[-1][0] if taken else self._places[logical_rank]).left >= self._ahead
+
+    def take(self, logical_rank: int) -> list[Any]:
+        """The samples of a worker's next batch that was not taken yet, as they are stored.
+
+        For the present step, or ahead where it is certain. Nothing is used before `use`.
+        """
+        taken = self._taken.setdefault(logical_rank, deque())
+        place = taken[-1][0] if taken else self._places[logical_rank]
+        if self._tail is not None:
+            stored = self._rest_here(True).slice(*self._bounds(self._tail.step + len(taken), logical_rank))
         else:
-            samples = (self._samples_of if here else self._open)(logical_rank)
+            samples = self._samples_of(logical_rank)
             stored = samples.take(self._rule.batch_size)
             place = samples.place(place)
-        if here:
-            if self._ledger:
-                place = place._replace(content=(place.content + content_sum(stored)) & _MASK)
-            self._places[logical_rank] = place
+        if self._ledger:
+            place = place._replace(content=(place.content + content_sum(stored)) & _MASK)
+        taken.append((place, len(stored)))
         return stored
+
+    def use(self, logical_rank: int) -> int:
+        """The worker's turn has come: it gets the batch that was taken first. How many samples that has."""
+        self._places[logical_rank], size = self._taken[logical_rank].popleft()
+        return size
 
     def stop(self) -> None:
         """Let go of readers."""
         for samples in self._samples.values():
             samples.close()
         self._samples, self._rest = {}, None
+        self._taken.clear()
 
     # ---- carried with steps and rounds ----
 
@@ -205,8 +235,7 @@ class LogicalStream:
     def adopt(self, logical_rank: int, changes: bytes, *, here: bool) -> None:
         if not here:
             self._places[logical_rank] = _unpack(changes, self._marked[logical_rank])
-            if logical_rank in self._samples:
-                self._samples.pop(logical_rank).close()
+            self._let_go(logical_rank)
 
     # ---- whole state, for checkpoints and newcomers ----
 
@@ -265,6 +294,23 @@ class LogicalStream:
         if bounds:
             self._tail = _Tail(list(self._places), bounds)
         return bool(bounds)
+
+    @property
+    def _num_tail_steps(self) -> int:
+        assert self._tail is not None
+        return (len(self._tail.bounds) - 1) // self._rule.num_logical_workers
+
+    def _bounds(self, step: int, logical_rank: int) -> list[int]:
+        """Of a worker's batch in the rest."""
+        assert self._tail is not None
+        batch = step * self._rule.num_logical_workers + logical_rank
+        return self._tail.bounds[batch : batch + 2]
+
+    def _let_go(self, logical_rank: int) -> None:
+        """What was read or taken for a worker is read again from its place, if it is needed."""
+        self._taken.pop(logical_rank, None)
+        if logical_rank in self._samples:
+            self._samples.pop(logical_rank).close()
 
     def _content(self) -> int:
         return sum(place.content for place in self._places) & _MASK

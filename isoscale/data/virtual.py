@@ -109,10 +109,11 @@ class VirtualWorkers:
             self._pool.reset(worker, rank, self._seeds[rank], self._streams[rank][worker])
 
     def ask(self, rank: int, samples: list[Any]) -> None:
-        """The next batch of a logical worker is to consist of these."""
+        """The next batch of a logical worker is to consist of these; without any it has none, and nobody gets it."""
         assert self._pool is not None
         seat = self._seats[rank]
-        self._pool.ask(Fetch(seat.attempt, rank, seat.asked, samples))
+        if samples:
+            self._pool.ask(Fetch(seat.attempt, rank, seat.asked, samples))
         seat.asked += 1
 
     def get(self, rank: int, index: int) -> Any:

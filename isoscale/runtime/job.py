@@ -192,7 +192,8 @@ class Job:
 
         Partitions go to logical workers as they run dry, every sample is used once per epoch, and an epoch ends for
         all at the same step. Options are `shuffle_partitions` (True), `shuffle_buffer` (0 samples), `tail`
-        ("partial", "drop" or "carry"), `transform` (per sample, in its worker's turn), `collate_fn`, `ledger`, `train`.
+        ("partial", "drop" or "carry"), `transform` (per sample, under its worker's random streams), `collate_fn`,
+        `ledger`, `train`, and DataLoader's `num_workers`, `prefetch_factor`, `worker_init_fn`, `timeout`.
         """
         self._loaders += 1
         batch = self._spec.batch or batch_size if options.get("train", True) else batch_size

@@ -27,7 +27,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore, GradBucket
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, default_collate
+from torch.utils.data import DataLoader, Dataset, default_collate
 from torch.utils.data.distributed import DistributedSampler
 
 from isoscale import env
@@ -331,10 +331,13 @@ class _StreamLoader(_Loader):
     ) -> None:
         train = rule.get("train", True)
         super().__init__(job, None, train, 0)
-        self._source, self._transform, self._collate = checked_source(source), transform, collate
-        self._stored = read_all(self._source)
+        names = ("num_workers", "prefetch_factor", "worker_init_fn", "timeout")
+        self._processes: dict[str, Any] = {name: value for name, value in rule.items() if name in names}
+        checked = checked_source(source)
+        stored = read_all(checked)
+        self._samples, self._collate = _StreamSamples(checked, stored, transform), collate
         self._plan = StreamPlan(
-            [len(samples) for samples in self._stored],
+            [len(samples) for samples in stored],
             job.num_logical_workers,
             batch_size,
             seed=job._spec.seed,
@@ -345,11 +348,26 @@ class _StreamLoader(_Loader):
 
     def _begin(self) -> tuple[Iterator[Any], int]:
         steps = self._plan.steps(self._job.epoch)
-        return (self._batch(step[self._job._rank]) for step in steps if step[self._job._rank]), len(steps)
+        own = [step[self._job._rank] for step in steps if step[self._job._rank]]
+        if self._processes.get("num_workers"):
+            # What a stock DataLoader makes of these batches; `iter()` draws its base seed.
+            loader = DataLoader(self._samples, batch_sampler=own, collate_fn=self._collate, **self._processes)
+            return iter(loader), len(steps)
+        return (self._collate(self._samples.__getitems__(places)) for places in own), len(steps)
 
-    def _batch(self, places: list[tuple[int, int]]) -> Any:
+
+class _StreamSamples(Dataset[Any]):
+    """All samples of a source, by partition and place in it."""
+
+    def __init__(self, source: Any, stored: list[list[Any]], transform: Any) -> None:
+        self._source, self._stored, self._transform = source, stored, transform
+
+    def __getitem__(self, place: tuple[int, int]) -> Any:
+        return self.__getitems__([place])[0]
+
+    def __getitems__(self, places: list[tuple[int, int]]) -> list[Any]:
         samples = self._source.decode([self._stored[partition][i] for partition, i in places])
-        return self._collate(list(samples) if self._transform is None else [self._transform(s) for s in samples])
+        return list(samples) if self._transform is None else [self._transform(s) for s in samples]
 
 
 class _Step:

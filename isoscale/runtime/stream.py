@@ -3,7 +3,7 @@
 At `next()` all executors compute alike what comes next (`data.stream`): partitions are given out and, where somebody
 ran dry, rounds follow, each a seal without turns, after which everybody knows what everybody has. Being seals, rounds
 survive lost executors as steps do: they are taken as done, or done again. So every step that begins has a batch for
-every logical worker. Transforms run in the turn, under the worker's own random streams.
+every logical worker. What becomes of samples, in the turn or in loader processes, is `data.stream_batches`'s.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict, cast, get_args
 
-from torch.utils.data import Dataset, IterableDataset, default_collate
+from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
 
 from isoscale.core.step import NO_BATCH, Step
 from isoscale.data.readers import Source, is_source
 from isoscale.data.readers.samples import samples
 from isoscale.data.stream import LogicalStream, PassCounts
+from isoscale.data.stream_batches import StreamBatches
 from isoscale.data.stream_rule import Rule, Tail
+from isoscale.data.virtual import WorkerOptions
 from isoscale.errors import UserError
 from isoscale.runtime.loader import Loader
 
@@ -37,6 +39,11 @@ class StreamOptions(TypedDict, total=False):
     tail: Tail
     transform: Callable[[Any], Any]
     collate_fn: Callable[[list[Any]], Any]
+    #: loader processes, and how they are used: as in torch's DataLoader
+    num_workers: int
+    prefetch_factor: int
+    worker_init_fn: Callable[[int], None]
+    timeout: float
     #: hash what is used, so that the event log proves that every sample was used once
     ledger: bool
     #: False for an evaluation
@@ -44,11 +51,9 @@ class StreamOptions(TypedDict, total=False):
 
 
 class StreamLoader(Loader):
-    def __init__(self, job: Job, name: str, stream: LogicalStream, options: StreamOptions) -> None:
-        super().__init__(job, name, stream, train=options.get("train", True))
-        self._stream = stream
-        self._transform = options.get("transform")
-        self._collate = options.get("collate_fn", default_collate)
+    def __init__(self, job: Job, name: str, batches: StreamBatches, *, train: bool) -> None:
+        super().__init__(job, name, batches, train=train)
+        self._batches, self._stream = batches, batches.stream
         self._last_num_steps = 0
 
     @property
@@ -57,7 +62,8 @@ class StreamLoader(Loader):
         return self._stream.counts()
 
     def _begin_pass(self) -> None:
-        self._stream.begin(self._job.epoch)
+        seeds = self._job._engine.contexts.draw_base_seeds() if self._batches.draws else []
+        self._batches.begin(self._job.epoch, seeds)
 
     def _num_steps(self) -> int:
         return self._last_num_steps
@@ -71,7 +77,7 @@ class StreamLoader(Loader):
                 self._tell("partitions", to=[list(pair) for pair in handed])
                 self._seal_round(move)
             elif move == "count":
-                stream.count()
+                self._batches.count()
                 self._seal_round(move)
             else:
                 break
@@ -83,7 +89,7 @@ class StreamLoader(Loader):
     def _seal_round(self, why: str) -> None:
         """A seal without turns, by which everybody learns what everybody has."""
         job, engine = self._job, self._job._engine
-        engine.carried = self._stream
+        engine.carried = self._batches
         handed_out = self.counts.handed_out
         where = (
             f"{self.name} {why} ({handed_out} partitions of {self._stream.source.identity}) before batch {self.index}"
@@ -99,16 +105,10 @@ class StreamLoader(Loader):
         self._stream.end_step()
 
     def _settle(self, ranks: range) -> None:
-        self._stream.open(ranks)
+        self._batches.open(ranks, self.index)
 
     def _read(self, logical_rank: int, *, here: bool) -> Any:
-        stored = self._stream.fetch(logical_rank, here=here)
-        if not stored:
-            return NO_BATCH
-        batch = self._stream.source.decode(stored)
-        if self._transform is not None:
-            batch = [self._transform(sample) for sample in batch]
-        return self._collate(list(batch))
+        return self._batches.fetch(logical_rank, self.index, NO_BATCH, here=here)
 
     def _tell(self, event: str, **fields: Any) -> None:
         if not self._train:
@@ -126,7 +126,14 @@ def make_stream(
     stream = LogicalStream(
         checked_source(source), rule, ledger=options.get("ledger", False), training=options.get("train", True)
     )
-    return StreamLoader(job, name, stream, options)
+    batches = StreamBatches(
+        stream,
+        options.get("transform"),
+        options.get("collate_fn", default_collate),
+        _processes(options),
+        num_logical_workers=job.num_logical_workers,
+    )
+    return StreamLoader(job, name, batches, train=options.get("train", True))
 
 
 def checked_source(source: object) -> Source:
@@ -170,6 +177,26 @@ def stream_rule(batch_size: int, options: StreamOptions, *, num_logical_workers:
         shuffle_partitions=options.get("shuffle_partitions", train),
         shuffle_buffer=buffer,
         tail=tail,
+    )
+
+
+def _processes(options: StreamOptions) -> WorkerOptions | None:
+    """Checked by torch's own loader, which is never iterated."""
+    names = ("num_workers", "prefetch_factor", "worker_init_fn", "timeout")
+    given = {name: value for name, value in cast("dict[str, Any]", options).items() if name in names}
+    try:
+        stock: DataLoader[Any] = DataLoader(cast("Any", [0]), **given)
+    except (ValueError, TypeError) as error:
+        raise UserError(
+            field="job.stream", value=given, problem=str(error), remedy="give options that torch's DataLoader takes"
+        ) from None
+    if not stock.num_workers:
+        return None
+    return WorkerOptions(
+        num_workers=stock.num_workers,
+        prefetch_factor=stock.prefetch_factor or 2,
+        init=stock.worker_init_fn,
+        timeout=float(stock.timeout),
     )
 
 

@@ -54,7 +54,7 @@ def test_any_history_gives_the_stated_assignment(data: st.DataObject, n: int) ->
     rule = data.draw(rules(n))
     sizes = data.draw(st.lists(st.integers(0, 14), min_size=1, max_size=12).filter(lambda s: sum(s) >= n))
     plan = plan_of(sizes, rule)
-    fleet = Fleet(sizes, rule, data.draw(shares_of(n)))
+    fleet = Fleet(sizes, rule, data.draw(shares_of(n)), ahead=data.draw(st.sampled_from([0, 0, 1, 2, 5])))
     for epoch in range(2):
         fleet.begin(epoch)
         expected = plan.steps(epoch)
@@ -63,10 +63,7 @@ def test_any_history_gives_the_stated_assignment(data: st.DataObject, n: int) ->
             if event == "switch":
                 fleet.place(data.draw(shares_of(n)))
             elif event == "resume":
-                state = fleet.streams[0].state()
-                fleet = Fleet(sizes, rule, data.draw(shares_of(n)))
-                for stream in fleet.streams:
-                    stream.load_state(state)
+                fleet = fleet.resume(data.draw(shares_of(n)))
             assert fleet.advance() == "step", f"epoch {epoch} has {len(expected)} steps, not {index}"
             if event == "lose one":
                 lost = data.draw(st.integers(0, len(fleet.streams) - 1)) if len(fleet.streams) > 1 else None
@@ -155,14 +152,24 @@ def test_a_shuffle_buffer_shuffles_within_its_blocks_only() -> None:
         assert sorted(used[10 * block : 10 * block + 10]) == list(range(10 * block, 10 * block + 10))
 
 
-def test_reading_another_workers_turn_changes_nothing() -> None:
+@pytest.mark.parametrize("ahead", [0, 3])
+def test_reading_another_workers_turn_changes_nothing(ahead: int) -> None:
     """As an audit does, on an executor where the worker does not live."""
     rule = Rule(num_logical_workers=2, batch_size=3, shuffle_buffer=4)
-    fleet = Fleet([20, 20], rule, [1, 1])
+    fleet = Fleet([20, 20], rule, [1, 1], ahead=ahead)
     fleet.begin(0)
     while fleet.advance() == "step":
-        elsewhere = fleet.streams[0].fetch(1, here=False)
+        elsewhere = fleet.batches[0].fetch(1, fleet.index, None, here=False)
         assert fleet.step()[1] == elsewhere
+
+
+def test_batches_are_taken_ahead_but_none_that_a_partition_could_change() -> None:
+    """Of 9 samples in batches of two, with one more to look ahead, four batches are certain; 8 may meet a newcomer."""
+    fleet = Fleet([9, 9], Rule(num_logical_workers=1, batch_size=2, shuffle_partitions=False), [1], ahead=10)
+    fleet.begin(0)
+    assert fleet.advance() == "step"
+    fleet.step()
+    assert len(fleet.streams[0]._taken[0]) == 3
 
 
 def test_fewer_samples_than_workers_are_refused() -> None:
