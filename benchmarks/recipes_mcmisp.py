@@ -7,7 +7,7 @@ Two parts. Planted language: accuracy on cue sentences after a fixed number of s
 loss, the step at which the guided model reaches the plain model's last validation loss, and accuracy at telling the
 party of a passage after fine-tuning. A pair shares its seed, and so its first weights, order of data and masks; the
 difference between the two arms is what is averaged. Every finished run is written at once, and a second start goes on
-from there. Weights of guidance were chosen on seeds that are not among these.
+from there. Weights of guidance were set beforehand and not tuned.
 """
 
 from __future__ import annotations
@@ -27,17 +27,15 @@ from scipy import stats
 
 import isoscale
 from isoscale.recipes import mcmisp
-from isoscale.recipes.data.planted import Planted
 from isoscale.recipes.mcmisp_models import BACKBONES
 from isoscale.recipes.mcmisp_tasks import PlantedTask, Task, TextTask
 
 NAME = "recipes_mcmisp"
 WORKERS = 2
 SEEDS = range(5)
-LANGUAGE = Planted(topics=6, classes=3, cues_per_class=4, length=16)
-#: weight of guidance in the guided arm
+#: weight of guidance in the guided arm; ELECTRA's own loss is about ten times as large as BERT's
 GUIDANCE = {"bert": 0.1, "electra": 1.0}
-STEPS = {"planted": 500, "text": 1000}
+STEPS = {"planted": 800, "text": 800}
 EXAMINE_EVERY = {"planted": 50, "text": 50}
 FINE_TUNE_STEPS = 150
 BATCH = 32
@@ -62,7 +60,7 @@ def run(part: str, backbone: str, guidance: float, seed: int, task: Task) -> tup
 
 
 def planted(backbone: str, guidance: float, seed: int) -> dict[str, Any]:
-    task = PlantedTask(STEPS["planted"] * BATCH * WORKERS, language=LANGUAGE, seed=seed)
+    task = PlantedTask(STEPS["planted"] * BATCH * WORKERS, seed=seed)
     _, found = run("planted", backbone, guidance, seed, task)
     curve = [round(f["cue_accuracy"], 4) for f in found]
     return {"cue_accuracy": curve, "accuracy": found[-1]["accuracy"], "baseline": found[-1]["baseline"]}

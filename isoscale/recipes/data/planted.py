@@ -35,12 +35,12 @@ class Sentences:
 class Planted:
     """The language. Ids: special tokens, then words by topic, outcomes by topic, cues by class."""
 
-    topics: int = 8
+    topics: int = 6
     words_per_topic: int = 12
     #: classes of cues, and so outcomes of a topic
-    classes: int = 4
-    cues_per_class: int = 8
-    length: int = 12
+    classes: int = 3
+    cues_per_class: int = 6
+    length: int = 10
     #: share of sentences whose cue is of class 0; the other classes share the rest equally
     common: float = 0.7
 
