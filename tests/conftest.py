@@ -31,6 +31,8 @@ LONG = (
     "tests/cli/test_verify.py::test_what_a_plan_did_not_come_to_is_said",
     "tests/cli/test_stream.py::test_everyone_is_killed_and_the_job_resumed",
     "tests/cli/test_plan_under_fire.py",
+    "tests/cli/test_porting.py::test_gpt",
+    "tests/cli/test_porting.py::test_fine_tuning",
     "tests/cli/test_demo.py",
     "tests/cli/test_profile.py",
     "tests/security/test_full_disk.py",
