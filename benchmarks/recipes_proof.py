@@ -179,7 +179,7 @@ def prove(recipe: Recipe, kept: Kept, *, parts: Sequence[str], again: bool) -> N
 
 
 def _processor_s() -> float:
-    """Of all processes that were started from here and have ended: what a proof takes on a machine without other load."""
+    """Of all processes that were started from here and have ended; other load on the machine does not count."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
@@ -221,7 +221,7 @@ def main() -> None:
     print(f"\n{table(rows, names)}")
     wrong = [f"{row['recipe']} ({row['part']})" for row in rows if not row["equal"]]
     spent = sum(row["seconds"] for row in rows)
-    busy = sum(row["processor_s"] for row in rows)
+    busy = sum(row.get("processor_s", 0.0) for row in rows)
     print(f"{len(rows) - len(wrong)} of {len(rows)} proofs hold")
     print(f"together they took {spent / 60:.1f} minutes, {busy / 60:.1f} minutes of processor time")
     if spent > LIMIT_S:
