@@ -53,11 +53,12 @@ def train(job: isoscale.Job) -> None:
     options = parser.parse_args()
 
     seen, unseen = Mnist(train=True, samples=options.samples), Mnist(train=False, samples=options.samples)
-    model = job.model(network(options.width))
+    plain = network(options.width)
+    model = job.model(plain)
     optimizer = job.keep("optimizer", torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9))
     loader = job.loader(seen, batch_size=16, shuffle=True)
     validation = job.loader(unseen, batch_size=50, train=False)
-    matrices = weights_of(model, exclude=DENSE_LAYERS)
+    matrices = weights_of(plain, exclude=DENSE_LAYERS)
     pruner = job.keep("pruner", make_pruner(options, matrices, optimizer, total_steps=options.epochs * len(loader)))
 
     for _ in job.epochs(options.epochs):

@@ -60,11 +60,12 @@ def train(job: isoscale.Job) -> None:
     seen, unseen = rows(options.vocabulary)
     seen, unseen = seen[: options.samples], unseen[: -(-options.samples // 4)]
     baseline = text.unigram(seen[:, 1:], unseen[:, 1:], options.vocabulary).perplexity
-    model = job.model(LanguageModel(options.vocabulary, options.hidden, options.layers))
+    plain = LanguageModel(options.vocabulary, options.hidden, options.layers)
+    model = job.model(plain)
     optimizer = job.keep("optimizer", torch.optim.Adam(model.parameters(), lr=4e-3))
     loader = job.loader(TensorDataset(seen), batch_size=16, shuffle=True)
     validation = job.loader(TensorDataset(unseen), batch_size=32, train=False)
-    matrices = weights_of(model, exclude=("words",))
+    matrices = weights_of(plain, exclude=("words",))
     pruner = job.keep("pruner", make_pruner(options, matrices, optimizer, total_steps=options.epochs * len(loader)))
 
     for _ in job.epochs(options.epochs):

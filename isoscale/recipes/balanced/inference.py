@@ -45,7 +45,7 @@ class PackedConv2d(nn.Module):
         self._window = {"dilation": layer.dilation, "padding": layer.padding, "stride": layer.stride}
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        patches = F.unfold(x, self._kernel, **self._window)  # type: ignore[arg-type]
+        patches = F.unfold(x, self._kernel, **self._window)
         y = self.matrix.multiply(patches.transpose(1, 2)).transpose(1, 2)
         if self.bias is not None:
             y = y + self.bias[:, None]
