@@ -217,7 +217,8 @@ def main() -> None:
             print(
                 f"{row['matrix']:14} {row['sparsity']:.3f} width {row['block_width']:3} {row['cache']:4}"
                 f"  dense {row['us']['dense']:7.1f} us  kernel {row['us']['kernel']:7.1f}"
-                f"  {row['against_dense']:5.2f}x dense  {row['against_csr_int64']:5.2f}x CSR  {row['against_csr_int32']:5.2f}x int32"
+                f"  {row['against_dense']:5.2f}x dense  {row['against_csr_int64']:5.2f}x CSR"
+                f"  {row['against_csr_int32']:5.2f}x CSR of int32"
                 f"  read once: {read_us['dense']:.0f}, {read_us['packed']:.0f} us  control {row['control']:.3f}",
                 flush=True,
             )
