@@ -1,6 +1,7 @@
 """Random faults at a short job, seed after seed: is the result always the one of the undisturbed run?
 
     python -m isoscale.testing.chaos --seeds 0:200 [--jobs 2] [--json results.json] [--keep DIR]
+    python -m isoscale.testing.chaos --seeds 0:20 --data stream-processes
     python -m isoscale.testing.chaos --seeds 0:5 --script train.py --steps 60 -- --epochs 3
 
 A seed fixes the whole story: executors, spares, checkpoints, what happens to whom after which step, also faults at
@@ -22,7 +23,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from isoscale.testing.nursery import Nursery
 from isoscale.testing.running import JobEndedError, RunningJob, start
 
 __all__ = [
+    "DATA",
     "SHORT_JOB",
     "Outcome",
     "Result",
@@ -63,9 +65,18 @@ class Target:
     steps: int
     #: seconds without a heartbeat after which an executor counts as lost
     lost_after_s: float = 10.0
+    #: it has loader processes, which are killed too
+    has_loaders: bool = False
 
 
 SHORT_JOB = Target(script=short_job_path(), arguments=("4", "0.01"), steps=80, lost_after_s=5.0)
+#: the short job by the way it reads; the first does so in the turn
+DATA = {
+    "loader": SHORT_JOB,
+    "processes": replace(SHORT_JOB, arguments=("4", "0.01", "3"), has_loaders=True),
+    "stream": replace(SHORT_JOB, arguments=("4", "0.01", "0", "stream")),
+    "stream-processes": replace(SHORT_JOB, arguments=("4", "0.01", "2", "stream"), has_loaders=True),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,20 +116,25 @@ class Result:
     logged: dict[tuple[int, int], dict[str, Any]]
 
 
-def story_of(seed: int, last: int = SHORT_JOB.steps) -> Story:
-    """The same for a seed on every machine, for a job of `last` steps."""
-    draw = random.Random(seed)
+def story_of(seed: int, target: Target = SHORT_JOB) -> Story:
+    """The same for a seed on every machine, but for what only jobs with loader processes meet."""
+    draw, last = random.Random(seed), target.steps
     events = [_draw_fault(draw, draw.randint(1, max(1, last - 10))) for _ in range(draw.randint(2, 5))]
     if draw.random() < 0.4:
         events.append(_draw_coordinator_loss(draw, draw.randint(3, max(3, last - 15))))
     points = []
     if draw.random() < 0.6:
         points.append(_draw_point(draw, last))
+    executors, spares, checkpoint_every = draw.randint(1, _WORKERS), draw.choice([1, 1, 2]), draw.choice([0, 7, 15])
+    if target.has_loaders:
+        for _ in range(draw.randint(1, 3)):
+            after_s, member = round(draw.uniform(0, 0.06), 4), draw.randrange(_WORKERS)
+            events.append(faults.kill_loaders(member=member, step=draw.randint(1, max(1, last - 10)), after_s=after_s))
     return Story(
         seed=seed,
-        executors=draw.randint(1, _WORKERS),
-        spares=draw.choice([1, 1, 2]),
-        checkpoint_every=draw.choice([0, 7, 15]),
+        executors=executors,
+        spares=spares,
+        checkpoint_every=checkpoint_every,
         faults=tuple(sorted(events, key=lambda one: one.step)),
         points=tuple(points),
     )
@@ -247,13 +263,14 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write all outcomes here")
     parser.add_argument("--keep", type=Path, help="keep the directories of runs that went wrong here")
     parser.add_argument("--fresh", action="store_true", help="start every process from nothing, which takes longer")
+    parser.add_argument("--data", choices=DATA, default="loader", help="how the short job reads")
     parser.add_argument("--script", type=Path, help="instead of the short job, with the arguments after --")
     parser.add_argument("--steps", type=int, help="committed steps of the script's whole job")
     parser.add_argument("arguments", nargs="*", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if (options.script is None) != (options.steps is None):
         parser.error("--script and --steps go together: faults are dealt out over so many steps")
-    target = SHORT_JOB
+    target = DATA[options.data]
     if options.script is not None:
         target = Target(script=options.script, arguments=tuple(options.arguments), steps=options.steps)
     seeds = _seeds(options.seeds)
@@ -266,7 +283,7 @@ def main() -> None:
         def one(seed: int) -> Outcome:
             out = root / f"seed-{seed}"
             shutil.rmtree(out, ignore_errors=True)
-            outcome = run_story(story_of(seed, target.steps), expected, out, nursery, target)
+            outcome = run_story(story_of(seed, target), expected, out, nursery, target)
             if outcome.verdict == "equal" or options.keep is None:
                 shutil.rmtree(out, ignore_errors=True)
                 for left in out.parent.glob(f"{out.name}.coordinator.log*"):

@@ -26,6 +26,7 @@ __all__ = [
     "kill",
     "kill_all",
     "kill_coordinator",
+    "kill_loaders",
     "migrate",
     "notice",
     "play",
@@ -34,7 +35,7 @@ __all__ = [
     "stop",
 ]
 
-Kind = Literal["kill", "stop", "slow", "notice", "scale", "migrate", "kill_coordinator", "kill_all"]
+Kind = Literal["kill", "stop", "slow", "notice", "scale", "migrate", "kill_coordinator", "kill_all", "kill_loaders"]
 
 _SLICE_S = 0.03
 _PATIENCE_S = 30.0
@@ -67,6 +68,11 @@ class Fault:
 def kill(*, executor: int | None = None, member: int | None = None, step: int = 0, after_s: float = 0.0) -> Fault:
     """`kill -9`."""
     return Fault(kind="kill", executor=executor, member=member, step=step, after_s=after_s)
+
+
+def kill_loaders(*, member: int | None = None, step: int = 0, after_s: float = 0.0) -> Fault:
+    """`kill -9` of an executor's loader processes."""
+    return Fault(kind="kill_loaders", member=member, step=step, after_s=after_s)
 
 
 def stop(*, executor: int | None = None, member: int | None = None, step: int = 0, after_s: float = 0.0) -> Fault:
@@ -159,6 +165,8 @@ def perform(job: RunningJob, fault: Fault) -> bool:
     match fault.kind:
         case "kill":
             return job.kill(executor)
+        case "kill_loaders":
+            return job.kill_loaders(executor)
         case "stop":
             return job.stop(executor)
         case "notice":

@@ -219,6 +219,15 @@ class RunningJob:
     def kill(self, executor: int) -> bool:
         return self.signal(executor, signal.SIGKILL)
 
+    def kill_loaders(self, executor: int) -> bool:
+        """The loader processes of an executor, with SIGKILL. False if it has none at the moment."""
+        pid, killed = self.pids().get(executor), 0
+        for child in _forks_of(pid) if pid is not None else []:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+                killed += 1
+        return killed > 0
+
     def stop(self, executor: int) -> bool:
         """It neither runs nor ends: SIGSTOP."""
         return self.signal(executor, signal.SIGSTOP)
@@ -303,3 +312,12 @@ def _handles(pid: int, number: int) -> bool:
         if line.startswith("SigCgt:"):
             return bool(int(line.split()[1], 16) >> (number - 1) & 1)
     return False
+
+
+def _forks_of(pid: int) -> list[int]:
+    """Children that run what their parent runs; others are helpers of libraries."""
+    with contextlib.suppress(OSError):
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        children = map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+        return [child for child in children if Path(f"/proc/{child}/cmdline").read_bytes() == command]
+    return []

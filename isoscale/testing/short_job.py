@@ -1,8 +1,9 @@
 """A job of a few seconds that would notice: everything in it that could differ by placement does.
 
-    isoscale run short_job.py --workers 4 -- [EPOCHS] [SECONDS PER TURN] [LOADER PROCESSES] [wait]
+    isoscale run short_job.py --workers 4 -- [EPOCHS] [SECONDS PER TURN] [LOADER PROCESSES] [stream] [wait]
 
-Random transforms from three streams, dropout, batch norm, momentum, a schedule, per-worker state, evaluation. As soon
+Random transforms from three streams, dropout, batch norm, momentum, a schedule, per-worker state, evaluation. It reads
+by `job.loader`, or with `stream` by `job.stream`, and fails unless each sample of each epoch was used once. As soon
 as there is a file `hurry` in the run's directory turns take no longer than they must: a test that is done with a job
 need not wait for it. With `wait` turns take longer and longer until then: the job is not done before the test is.
 """
@@ -15,6 +16,7 @@ import signal
 import sys
 import time
 from types import FunctionType
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,22 +25,26 @@ from torch import nn
 
 import isoscale
 
-EPOCHS, TURN_S, LOADER_PROCESSES, WAITS = 4, 0.01, 0, False
+EPOCHS, TURN_S, LOADER_PROCESSES, STREAMS, WAITS = 4, 0.01, 0, False, False
+SAMPLES, VALIDATION = 640, 100
 #: the step from which on a job that waits becomes slower
 SLOWER_FROM = 30
 
 
-class Noisy(torch.utils.data.Dataset[tuple[torch.Tensor, torch.Tensor]]):
+class Noisy(torch.utils.data.Dataset[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]):
+    """Samples, labels, and marks of samples: only if each was used once is their sum what it should be."""
+
     def __init__(self, size: int) -> None:
         self._x = torch.randn(size, 20, generator=torch.Generator().manual_seed(1))
         self._y = (self._x.sum(1) > 0).long()
+        self.marks = torch.randint(2**40, (size,), generator=torch.Generator().manual_seed(2))
 
     def __len__(self) -> int:
         return len(self._x)
 
-    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         noise = 0.1 * torch.randn(20) + 0.01 * random.random() + 0.01 * float(np.random.rand())
-        return self._x[index] + noise, self._y[index]
+        return self._x[index] + noise, self._y[index], self.marks[index]
 
 
 def train(job: isoscale.Job) -> None:
@@ -46,32 +52,50 @@ def train(job: isoscale.Job) -> None:
     model = job.model(net)
     optimizer = job.keep("optimizer", torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
     schedule = job.keep("schedule", torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5))
-    loader = job.loader(Noisy(640), batch_size=8, shuffle=True, num_workers=LOADER_PROCESSES)
-    val = job.loader(Noisy(100), batch_size=16, train=False)
+    data, unseen = Noisy(SAMPLES), Noisy(VALIDATION)
+    loader = reader(job, data)
+    val = job.loader(unseen, batch_size=16, train=False)
     generator = job.keep_per_worker("generator", lambda rank: torch.Generator().manual_seed(rank))
     counter = job.keep_per_worker("counter", lambda: {"turns": 0})
     for _ in job.epochs(EPOCHS):
         for step in loader:
-            for x, y in step:
+            for x, y, marks in step:
                 linger(job, TURN_S)
                 counter["turns"] += 1
                 noise = 0.01 * torch.randn(x.shape, generator=generator)
                 loss = F.cross_entropy(model(x + noise), y) * (1 + 1e-4 * counter["turns"])
                 loss.backward()
                 step.log(loss=loss)
+                step.sum(used=len(marks), marks=marks.sum())
             optimizer.step()
             optimizer.zero_grad()
             job.state["steps"] = job.state.get("steps", 0) + 1
         schedule.step()
         model.eval()
         for step in val:
-            for x, y in step:
+            for x, y, marks in step:
                 linger(job, TURN_S / 4)
                 with torch.no_grad():
                     step.sum(correct=(model(x).argmax(1) == y).sum(), seen=len(y), loss=F.cross_entropy(model(x), y))
+                step.sum(used=len(marks), marks=marks.sum())
         model.train()
+        check_ledger(loader.totals, data)
+        check_ledger(val.totals, unseen)
         totals = val.totals
         job.log(accuracy=totals["correct"] / totals["seen"], val_loss=totals["loss"], steps=job.state["steps"])
+
+
+def reader(job: isoscale.Job, data: Noisy) -> Any:
+    if not STREAMS:
+        return job.loader(data, batch_size=8, shuffle=True, num_workers=LOADER_PROCESSES)
+    source = isoscale.samples(data, partition_samples=23)
+    return job.stream(source, batch_size=8, shuffle_buffer=20, ledger=True, num_workers=LOADER_PROCESSES)
+
+
+def check_ledger(totals: dict[str, Any], data: Noisy) -> None:
+    used, whole = (int(totals["used"]), int(totals["marks"])), (len(data), int(data.marks.sum()))
+    if used != whole:
+        raise AssertionError(f"not each sample was used once: {used} is not {whole}")
 
 
 def linger(job: isoscale.Job, seconds: float) -> None:
@@ -98,5 +122,5 @@ if __name__ == "__main__":
     EPOCHS = int(given[0]) if given else EPOCHS
     TURN_S = float(given[1]) if given[1:] else TURN_S
     LOADER_PROCESSES = int(given[2]) if given[2:] else LOADER_PROCESSES
-    WAITS = given[3:] == ["wait"]
+    STREAMS, WAITS = "stream" in given[3:], "wait" in given[3:]
     isoscale.run(train)

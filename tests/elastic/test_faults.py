@@ -12,7 +12,7 @@ from isoscale.errors import UserError
 from isoscale.runtime import fault_points
 from isoscale.runtime.fault_points import POINTS, FaultPoint, parse
 from isoscale.testing import RunningJob, faults
-from isoscale.testing.chaos import Result, compare, story_of
+from isoscale.testing.chaos import DATA, Result, compare, story_of
 
 
 def test_a_fault_reads_back_as_it_was_written() -> None:
@@ -69,6 +69,8 @@ def test_seeds_tell_of_everything() -> None:
     stories = [story_of(seed) for seed in range(300)]
     kinds = {fault.kind for story in stories for fault in story.faults}
     assert kinds == {"kill", "stop", "slow", "notice", "scale", "migrate", "kill_coordinator", "kill_all"}
+    with_loaders = [story_of(seed, DATA["processes"]) for seed in range(300)]
+    assert all("kill_loaders" in {fault.kind for fault in story.faults} for story in with_loaders)
     assert {story.executors for story in stories} == {1, 2, 3, 4}
     assert len({point.point for story in stories for point in story.points}) > 15
 
