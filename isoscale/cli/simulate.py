@@ -169,7 +169,7 @@ def _write(directory: Path, runs: Sequence[PolicyRun], facts: dict[str, str]) ->
 
     _write_json(directory / "summary.json", {run.policy: summary_json(run.summary) for run in runs})
     title = f"{facts['trace']} on {facts['cluster']}"
-    subtitle = f"{runs[0].num_jobs:,} jobs, {runs[0].num_devices:,} devices; costs {facts['costs']}"
+    subtitle = f"{runs[0].num_jobs:,} jobs, {runs[0].num_devices:,} devices; changes cost {facts['changes cost']}"
     (directory / "simulation.png").write_bytes(render(draw_overview(runs, title, subtitle)))
     (directory / "simulation.html").write_text(simulation_page(runs, title, facts), encoding="utf-8")
 
@@ -199,12 +199,10 @@ def _facts(experiment: Experiment, seeds: int) -> dict[str, str]:
     options, workload = experiment.options, experiment.workload
     name = Path(experiment.trace).name if "/" in experiment.trace else experiment.trace
     interval = "the policy's own" if options.interval_s is None else f"{options.interval_s:g} s"
-    values = dataclasses.asdict(options.costs)
-    costs = ", ".join(f"{key} {value:g}" for key, value in values.items() if value and not isinstance(value, bool))
     found = {
         "trace": name,
         "cluster": experiment.cluster if len(experiment.cluster) < 60 else Path(experiment.cluster).name,
-        "costs": costs or "none",
+        "changes cost": options.costs.in_words(),
         "interval of decisions": interval,
         "objective": options.objective,
         "seeds": str(seeds),

@@ -35,6 +35,26 @@ class Costs:
     #: whether a job that loses a device goes on with the others; if not it stops and waits for its turn
     survives_loss: bool = True
 
+    def in_words(self) -> str:
+        """What costs anything, for people.
+
+        >>> PRESETS["stop-free"].in_words()
+        '10 s to start, 10 s to resume, 0.5 s to resize (10 s to get ready beside training), 0.5 s to give back'
+        """
+        parts = [
+            f"{seconds:g} s to {what}"
+            for seconds, what in ((self.start_s, "start"), (self.resume_s, "resume"), (self.rescale_s, "resize"))
+            if seconds
+        ]
+        if self.ready_s:
+            ready = f"({self.ready_s:g} s to get ready beside training)"
+            parts = [f"{part} {ready}" if part.endswith("resize") else part for part in parts] or [ready]
+        if self.release_s:
+            parts.append(f"{self.release_s:g} s to give back")
+        if self.checkpoint_every_s:
+            parts.append(f"a checkpoint every {self.checkpoint_every_s:g} s")
+        return ", ".join(parts) or "none"
+
 
 PRESETS = {
     "free": Costs(),

@@ -38,7 +38,8 @@ __all__ = ["Options", "Outcome", "Simulation"]
 
 # Rounds in a row without a decision, with nothing running and nothing to come, after which waiting is given up.
 _PATIENCE_ROUNDS = 100
-_REPORT_EVERY = 512
+# Progress is reported as often as this in the whole run: a bar needs no more.
+_REPORTS = 200
 
 
 class Simulation:
@@ -94,7 +95,8 @@ class Simulation:
         controller, timers, until = self._controller, self._timers, self._options.until_s
         # Devices that serving still has to lend may be what a job waits for.
         patience = _PATIENCE_ROUNDS + len(self._options.lendings)
-        position = idle_rounds = 0
+        position = idle_rounds = reported = 0
+        every = max(1, len(self._jobs) // _REPORTS)
         while self._left:
             due = self._due()
             at = min(submits[position], timers[0][0] if timers else math.inf, due)
@@ -113,8 +115,9 @@ class Simulation:
                 decided = self._decide()
                 hopeless = not decided and submits[position] == math.inf and not controller.running
                 idle_rounds = idle_rounds + 1 if hopeless else 0
-            if on_progress and self._num_events % _REPORT_EVERY == 0:
-                on_progress(len(self._jobs) - self._left, self.now)
+            if on_progress and len(self._jobs) - self._left >= reported + every:
+                reported = len(self._jobs) - self._left
+                on_progress(reported, self.now)
         return self._close(begun)
 
     def _close(self, begun: float) -> Outcome:

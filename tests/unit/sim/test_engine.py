@@ -12,7 +12,7 @@ from isoscale.scheduling.state import ClusterState, Decision, Pause, Reject, Res
 from isoscale.sim.backend import Interference
 from isoscale.sim.costs import Costs
 from isoscale.sim.disturbances import DeviceFailures, Lending
-from isoscale.sim.engine import Options
+from isoscale.sim.engine import Options, Simulation
 from isoscale.sim.job import Crash, ModelTruth
 from isoscale.sim.recorder import ListRecorder
 from tests.unit.sim.worlds_of_one import Scripted, cluster, first_fit, job, run
@@ -32,6 +32,13 @@ def test_one_after_another_on_one_device() -> None:
     ]
     assert outcome.ledger.device_seconds() == 150.0
     assert outcome.ledger.busy_seconds() == 150.0
+
+
+def test_a_watcher_hears_of_every_job_of_a_short_trace() -> None:
+    heard: list[tuple[int, float]] = []
+    policy = Scripted(first_fit)
+    Simulation([job("a"), job("b")], cluster(1), policy, Options()).run(lambda *told: heard.append(told))
+    assert heard == [(1, 100.0), (2, 200.0)]
 
 
 def test_rounds_make_jobs_wait_for_the_next_multiple() -> None:

@@ -139,7 +139,7 @@ def test_nothing_breaks_when_devices_come_and_go(policy: str) -> None:
     assert again == events
 
 
-@pytest.mark.parametrize("policy", ["fifo", "tiresias", "easyscale", "autoscaler"])
+@pytest.mark.parametrize("policy", policy_names())
 def test_a_controller_that_is_told_the_same_decides_the_same(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything that the simulator tells its controller, told again to a fresh one."""
     told: list[tuple[str, Any, float, list[Any]]] = []
