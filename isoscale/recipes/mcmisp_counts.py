@@ -84,6 +84,6 @@ class Shares:
         room[logical_rank, : len(sentences)] = sentences
         return room
 
-    def joined(self, total: torch.Tensor) -> torch.Tensor:
-        """The sum, as sentences of all workers, [N x batch, length]."""
-        return total.reshape(-1, self._shape[2])
+    def joined(self, total: int | float | torch.Tensor) -> torch.Tensor:
+        """The sum, out of `step.totals`, as sentences of all workers, [N x batch, length]."""
+        return torch.as_tensor(total).reshape(-1, self._shape[2])

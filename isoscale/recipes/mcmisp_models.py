@@ -54,7 +54,8 @@ class Bert(nn.Module):
 
     def choose(self, words: torch.Tensor, masked: torch.Tensor, candidates: torch.Tensor) -> torch.Tensor:
         """The word for the one masked place of each sentence: of the whole vocabulary, `candidates` or not."""
-        return self(words, masked).words[masked]
+        guess: Prediction = self(words, masked)
+        return guess.words[masked]
 
     def features(self, words: torch.Tensor) -> torch.Tensor:
         """One vector a position, for fine-tuning."""

@@ -53,9 +53,9 @@ class PlantedTask:
     def __init__(self, samples: int, *, language: Planted | None = None, seed: int = 0) -> None:
         self.language = language or Planted()
         self.size, self.length = self.language.size, self.language.length
-        self.train = RandomlyMasked(self.language.sentences(samples, 2 * seed).words)
+        self.train: Dataset[Any] = RandomlyMasked(self.language.sentences(samples, 2 * seed).words)
         held_out = self.language.sentences(512, 2 * seed + 1)
-        self.validation = self._questions(held_out)
+        self.validation: Dataset[Any] = self._questions(held_out)
         self._baseline = (held_out.cue_class == 0).double().mean().item()
 
     def examine(self, model: Any, batch: Any) -> dict[str, Any]:
@@ -78,9 +78,9 @@ class TextTask:
 
     def __init__(self, train: torch.Tensor, validation: torch.Tensor, size: int) -> None:
         self.size, self.length = size, train.shape[1]
-        self.train = RandomlyMasked(train)
+        self.train: Dataset[Any] = RandomlyMasked(train)
         noise = torch.rand(validation.shape, generator=torch.Generator().manual_seed(0))
-        self.validation = TensorDataset(validation, torch.stack([mask_of(row) for row in noise]))
+        self.validation: Dataset[Any] = TensorDataset(validation, torch.stack([mask_of(row) for row in noise]))
         self._baseline = unigram(train, validation, size).accuracy
 
     def examine(self, model: Any, batch: Any) -> dict[str, Any]:
