@@ -108,7 +108,8 @@ def _find_places(owner: Any, generator: Any) -> _Places | None:
 def _spare_offset() -> int | None:
     """Where a RandomState keeps its spare deviate: looked for in one whose deviate is known."""
     probe = np.random.RandomState(0)
-    _, words, position, _, _ = probe.get_state()
+    state: Any = probe.get_state()
+    _, words, position, _, _ = state
     size, found = type(probe).__basicsize__, []
     for has_gauss, gauss in ((1, _PROBE), (0, _PROBE), (1, -_PROBE)):
         probe.set_state(("MT19937", words, position, has_gauss, gauss))

@@ -190,7 +190,7 @@ class _Pickler(ForkingPickler):
         super().__init__(buffer, pickle.HIGHEST_PROTOCOL)
         #: valid as long as the message's tensors are
         self.descriptors: list[int] = []
-        if torch.multiprocessing.get_sharing_strategy() == "file_descriptor":
+        if torch.multiprocessing.get_sharing_strategy() == "file_descriptor":  # type: ignore[no-untyped-call]
             # Not a method: a cycle would keep the tensors until somebody collects garbage.
             self.dispatch_table[torch.UntypedStorage] = partial(_reduce_storage, self.descriptors)
 

@@ -77,7 +77,7 @@ class Pool:
         self._ready = {key: result for key, result in self._ready.items() if result.logical_rank != logical_rank}
 
     def ask(self, fetch: Fetch) -> None:
-        process = self._processes[fetch.index % self.num_workers]
+        process = self._processes[fetch.batch % self.num_workers]
         process.open.append(fetch)
         process.channel.post(fetch)
 
@@ -98,7 +98,7 @@ class Pool:
         return self._ready.pop(wanted)
 
     def _delivered(self, process: _Process, result: Result) -> None:
-        key = (result.attempt, result.logical_rank, result.index)
+        key = (result.attempt, result.logical_rank, result.batch)
         # What a reset or a drop has made unwanted may still have been under way.
         if process.open and process.open[0][:3] == key:
             process.open.popleft()

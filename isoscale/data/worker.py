@@ -59,7 +59,7 @@ class Fetch(NamedTuple):
     #: number of the logical worker's reset that this belongs to
     attempt: int
     logical_rank: int
-    index: int
+    batch: int
     samples: list[int]
 
 
@@ -75,7 +75,7 @@ class Failure(NamedTuple):
 class Result(NamedTuple):
     attempt: int
     logical_rank: int
-    index: int
+    batch: int
     data: Any
     #: what the batch changed in the streams; everything for a worker's first one
     changes: Parts
@@ -184,7 +184,7 @@ class _Seat:
             data = Failure(traceback.format_exc(), type(error).__name__, sample)
         after = self._streams = rng.capture()
         changes = after.changes_since(before) if before is not None else after.parts()
-        return Result(task.attempt, task.logical_rank, task.index, data, changes)
+        return Result(task.attempt, task.logical_rank, task.batch, data, changes)
 
     def _seed(self) -> None:
         """As torch's own worker loop does it."""
