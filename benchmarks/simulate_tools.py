@@ -8,6 +8,7 @@ Qinghao-Hu/Philly-Trace-Scripts). Only their content counts, so results name it 
 from __future__ import annotations
 
 import argparse
+import statistics
 import sys
 import time
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 from isoscale.scheduling.policy import make_policy
 from isoscale.sim.engine import Outcome
 from isoscale.sim.result import details, summarise, summary_json
-from isoscale.sim.run import Experiment
+from isoscale.sim.run import Experiment, parse_policies
 
 
 def options(description: str) -> argparse.ArgumentParser:
@@ -36,9 +37,20 @@ def parsed(parser: argparse.ArgumentParser) -> argparse.Namespace:
 
 
 def run(experiment: Experiment, policy: str, jobs: Any, **policy_options: Any) -> tuple[Outcome, dict[str, Any]]:
-    """One simulation and its figures as a flat row."""
+    """One simulation and its figures as a flat row. `policy` may have options in brackets, as on the command line."""
+    made = make_policy(policy, **policy_options) if policy_options else next(parse_policies(policy))[1]()
+    decide = made.decide
+    decided_s: list[float] = []
+
+    def timed(state: Any) -> Any:
+        at = time.process_time()
+        decisions = decide(state)
+        decided_s.append(time.process_time() - at)
+        return decisions
+
+    made.decide = timed  # type: ignore[method-assign]
     begun = time.process_time()
-    outcome = experiment.simulate(make_policy(policy, **policy_options), jobs, 0)
+    outcome = experiment.simulate(made, jobs, 0)
     # Of this process on one core: the machine's other guests do not count.
     cpu_s = time.process_time() - begun
     more = details(outcome)
@@ -46,6 +58,7 @@ def run(experiment: Experiment, policy: str, jobs: Any, **policy_options: Any) -
         "policy": policy,
         **{name: rounded(value) for name, value in summary_json(summarise(outcome)).items()},
         "decisions": more.decisions,
+        "decision_cpu_ms": rounded(1e3 * statistics.median(decided_s or [0.0])),
         "decision_ms_p99": rounded(more.decision_ms_p99),
         "events": more.events,
         "event_us": rounded(1e6 * cpu_s / max(1, more.events)),

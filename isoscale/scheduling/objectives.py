@@ -1,6 +1,7 @@
 """What an operator may want of a cluster, as values of options: `--objective jct|makespan|throughput|efficiency`.
 
-jct         least sum of completion times       w_j * rate, w_j from `flowtime`
+jct         least sum of completion times       w_j * rate, w_j from `flowtime`, where all declare their work;
+                                                speedup^CAUTION / (a_j + c) where not, a_j the service had
 makespan    the last job done soonest           min(1, rate / need_j), need_j = the rate at which all end together
 throughput  most normalised work per second     rate / rate on the smallest set of devices
 efficiency  as jct, on sets of devices that lose at most a fifth of their speed
@@ -22,6 +23,10 @@ __all__ = ["efficient_only", "option_values", "sizes_of"]
 Floats = NDArray[np.float64]
 
 _LEAST_EFFICIENCY = 0.8
+#: Exponent q of h * s^q, what speed-up s is worth to a job whose end nobody knows; h is the chance that it ends soon.
+#: With 1 devices would go where they finish most jobs per second if all guesses were right; the smaller q, the more
+#: evenly they are shared. (Pollux's objective is q = -1 with h alike for all.)
+CAUTION = 0.5
 # What is left over after the makespan's needs goes by completion times, at so little worth that it takes nothing away.
 _LEFT_OVER = 1e-3
 
@@ -47,11 +52,13 @@ def option_values(
     elif all_declared:
         worth = flow_weights(tables, remaining, total)
     else:
-        # The chance to finish in the next second: what is known of a job whose end is not. Sharing by guessed ends as
-        # if they were known makes jobs overtake each other for nothing.
+        # The chance to finish in the next second, h: what is known of a job whose end is not. Sharing by guessed ends
+        # as if they were known makes jobs overtake each other for nothing.
         worth = np.array([1.0 / max(work, 1e-300) for work in remaining])
     values = [weight * job.rates for weight, job in zip(worth, options, strict=True)]
-    if objective in ("jct", "efficiency") and all_declared and interval_s > 0:
+    if objective in ("jct", "efficiency") and not all_declared:
+        values = [_cautious(value, job.rates) for value, job in zip(values, options, strict=True)]
+    elif objective in ("jct", "efficiency") and interval_s > 0:
         values = [
             _until_next_round(value, job.rates, work, interval_s)
             for value, job, work in zip(values, options, remaining, strict=True)
@@ -89,6 +96,13 @@ def sizes_of(options: Sequence[DeviceOptions]) -> list[Floats]:
     known = ~np.isnan(relative)
     mean = np.where(known.any(axis=0), np.nansum(relative, axis=0) / np.maximum(known.sum(axis=0), 1), 1.0)
     return [np.asarray(job.counts @ mean, dtype=np.float64) for job in options]
+
+
+def _cautious(values: Floats, rates: Floats) -> Floats:
+    """h * s^CAUTION for values h * s, with s = 1 on the job's smallest set."""
+    if len(rates) < 2:
+        return values
+    return np.asarray(values * np.where(rates > 0, rates / rates[1], 1.0) ** (CAUTION - 1.0))
 
 
 def _until_next_round(values: Floats, rates: Floats, work: float, interval_s: float) -> Floats:

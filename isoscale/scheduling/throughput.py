@@ -20,17 +20,20 @@ from numpy.typing import NDArray
 from isoscale.scheduling.planner import best_split, split_seconds
 from isoscale.scheduling.state import Shape, SpeedModel
 
-__all__ = ["Communication", "GoodputSpeed", "LogicalWorkerSpeed", "TableSpeed", "trusted_devices"]
+__all__ = ["Communication", "GoodputSpeed", "LogicalWorkerSpeed", "TableSpeed", "proven_devices", "trusted_devices"]
 
 _NUM_BATCHES = 50
 
 
-def trusted_devices(model: SpeedModel, factor: float = 2.0) -> int:
-    """How many devices a scheduler may try: `factor` times what has been measured, at least 1; 0 means any number.
+def proven_devices(model: SpeedModel) -> int | None:
+    """The most devices that a model was measured on; None for models that do not say: they are taken at their word."""
+    proven: int | None = getattr(model, "proven_devices", None)
+    return proven
 
-    Models that do not say how far they were measured (`proven_devices`) are taken at their word.
-    """
-    proven = getattr(model, "proven_devices", None)
+
+def trusted_devices(model: SpeedModel, factor: float = 2.0) -> int:
+    """How many devices a scheduler may try: `factor` times what has been measured, at least 1; 0 means any number."""
+    proven = proven_devices(model)
     return 0 if proven is None else max(1, int(proven * factor))
 
 

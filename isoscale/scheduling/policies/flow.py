@@ -5,9 +5,12 @@ exactly (`autoscaler` for one kind of device, `choice` for several), and packs t
 change of devices is charged with the seconds that it costs, over the time in which it can pay.
 
 Work that is left is what owners declare; of a job that declares nothing as much is expected as it has had already
-(durations are heavy-tailed), and something on top that follows what is usual in the cluster. As long as such jobs are
-about, devices go where they finish most jobs per second. A job that has waited for `patience_s` is given devices before
-anybody else: nobody starves.
+(durations are heavy-tailed), and something on top that follows what is usual in the cluster:
+
+    chance to end in the next second on one device   h = 1 / (a + c),  a = device-seconds had,  c = max(300 s, 2 mean a)
+
+As long as such jobs are about, devices go where h * speedup^0.5 is largest in sum (`objectives`). A job that has waited
+for `patience_s` is given devices before anybody else: nobody starves.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from isoscale.scheduling.placement import Target, decisions_for
 from isoscale.scheduling.policies.counting import active_jobs
 from isoscale.scheduling.policy import register
 from isoscale.scheduling.state import ClusterState, Decision, JobView
-from isoscale.scheduling.throughput import trusted_devices
+from isoscale.scheduling.throughput import proven_devices, trusted_devices
 
 __all__ = ["Flow"]
 
@@ -43,9 +46,12 @@ _EXPECTED_S = 300.0
 
 @register("flow", summary="ours: least total completion time, exact, restarts priced; kinds mixed where allowed")
 class Flow:
-    """`horizon_s` is how long a change may take to pay for itself; `declared` False ignores declared work; `mix` False
-    keeps every job on one kind at a time; `trust` is how many times the devices that a model was measured on a job may
-    be given."""
+    """`horizon_s` is how long a change may take to pay for itself; `declared` False ignores declared work, so that the
+    policy knows no more than Pollux does; `mix` False keeps every job on one kind at a time.
+
+    `trust` is how many times the devices that a model was measured on a job may be given; on k devices beyond the p
+    measured ones a model is believed (p / k)^`doubt` of its rate: what was not seen yet is rarely as good.
+    """
 
     interval_s = 60.0
     oracle = False
@@ -54,17 +60,19 @@ class Flow:
 
     def __init__(
         self,
-        horizon_s: float = 600.0,
+        horizon_s: float = 300.0,
         declared: bool = True,
         patience_s: float = 7 * 86400.0,
         mix: bool = True,
         trust: float = 4.0,
+        doubt: float = 0.1,
     ) -> None:
         self._horizon_s = horizon_s
         self._declared = declared
         self._patience_s = patience_s
         self._mix = mix
         self._trust = trust
+        self._doubt = doubt
 
     def decide(self, state: ClusterState) -> list[Decision]:
         jobs = [job for job in active_jobs(state) if not self._is_pinned(job)]
@@ -122,7 +130,12 @@ class Flow:
         most = trusted_devices(job.speed, self._trust)
         if most:
             most = max(most, job.request.min_devices)
-        return device_options(state.cluster, state.capacity_of, job.request, job.speed, most=most, mix=self._mix)
+        options = device_options(state.cluster, state.capacity_of, job.request, job.speed, most=most, mix=self._mix)
+        proven = proven_devices(job.speed)
+        if proven is None:
+            return options
+        beyond = np.maximum(options.counts.sum(axis=1) / max(1, proven), 1.0)
+        return DeviceOptions(counts=options.counts, rates=options.rates * beyond**-self._doubt)
 
     def _remaining(self, state: ClusterState, job: JobView, options: DeviceOptions, expected_s: float) -> float:
         """Work left: declared, or what a device would do in the time that is expected."""
