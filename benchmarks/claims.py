@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from elastic_claims import PARTS as ELASTIC_PARTS
 from simulate_claims import PARTS as SIMULATOR_PARTS
 
 HERE = Path(__file__).parent
@@ -97,6 +98,7 @@ _PARTS: dict[str, Callable[[dict[str, Any]], Iterator[Row]]] = {
     "memory": memory,
     "heterogeneous": heterogeneous,
     "import_time": import_time,
+    **ELASTIC_PARTS,
     **SIMULATOR_PARTS,
 }
 
