@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
-from simulate_bounds import Demand, least_mean_time, most_completed
+from benchmarks.simulate_bounds import Demand, least_mean_time, most_completed
 
 _END_S = 20.0
 
