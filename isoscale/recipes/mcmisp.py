@@ -36,17 +36,19 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--guidance", type=float, default=0.1, help="weight of the guidance loss; 0: plain")
     parser.add_argument("--score", choices=["count", "information"], default="count", help="what makes a companion")
     parser.add_argument("--temperature", type=float, default=1.0)
-    parser.add_argument("--window", type=int, default=8, help="words so far apart keep company")
+    parser.add_argument("--window", type=_positive, default=8, help="words so far apart keep company")
     parser.add_argument("--warmup", type=int, default=20, help="steps without guidance: counts are empty at first")
-    parser.add_argument("--merge-every", type=int, default=1, help="steps after which new counts come into force")
-    parser.add_argument("--guided-layers", type=int, default=1, help="from the last one back; half of their heads")
-    parser.add_argument("--width", type=int, default=64)
-    parser.add_argument("--layers", type=int, default=2)
-    parser.add_argument("--heads", type=int, default=4)
-    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--merge-every", type=_positive, default=1, help="steps after which new counts come into force")
+    parser.add_argument(
+        "--guided-layers", type=_positive, default=1, help="from the last one back; half of their heads"
+    )
+    parser.add_argument("--width", type=_positive, default=64)
+    parser.add_argument("--layers", type=_positive, default=2)
+    parser.add_argument("--heads", type=_positive, default=4)
+    parser.add_argument("--batch", type=_positive, default=8)
     parser.add_argument("--rate", type=float, default=2e-3)
-    parser.add_argument("--samples", type=int, default=6400)
-    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--samples", type=_positive, default=6400)
+    parser.add_argument("--epochs", type=_positive, default=5)
     parser.add_argument("--examine-every", type=int, default=0, help="steps; 0: at the end of an epoch")
     return parser.parse_args(arguments)
 
@@ -92,6 +94,12 @@ def pretrain(job: isoscale.Job, options: argparse.Namespace, task: Task) -> tupl
     return model, found
 
 
+def _positive(text: str) -> int:
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is below 1")
+    return int(text)
+
+
 def _guidance(
     guess: Prediction, words: torch.Tensor, masked: torch.Tensor, counts: Cooccurrence, options: argparse.Namespace
 ) -> torch.Tensor:
@@ -99,7 +107,7 @@ def _guidance(
     companions = ~masked & (words >= _NUM_SPECIAL)
     target = target_attention(score(guess.words, words), companions, options.temperature)
     wrong = guess.wrong & companions.any(1, keepdim=True)
-    guided = guess.attention[-options.guided_layers :, :, : guess.attention.shape[2] // 2]
+    guided = guess.attention[-options.guided_layers :, :, : max(1, options.heads // 2)]
     return attention_loss(guided, target, wrong, masked)
 
 

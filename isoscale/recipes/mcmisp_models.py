@@ -74,7 +74,11 @@ class Electra(nn.Module):
     def __init__(self, size: int, *, length: int, width: int, layers: int, heads: int) -> None:
         super().__init__()
         shape = _shape(size, length, width, layers, heads)
-        small = shape | {"hidden_size": width // 2, "intermediate_size": width * 2, "num_attention_heads": heads // 2}
+        small = shape | {
+            "hidden_size": width // 2,
+            "intermediate_size": width * 2,
+            "num_attention_heads": max(1, heads // 2),
+        }
         self.encoder = ElectraForPreTraining(ElectraConfig(**shape, embedding_size=width))
         self.generator = ElectraForMaskedLM(ElectraConfig(**small, embedding_size=width))
         self.generator.electra.embeddings = self.encoder.electra.embeddings
