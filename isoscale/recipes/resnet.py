@@ -10,6 +10,7 @@ time.
 from __future__ import annotations
 
 import argparse
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -21,18 +22,17 @@ from isoscale.recipes.data.images import CLASSES, Mnist, commonest_class
 
 
 def network(width: int) -> nn.Module:
-    model: nn.Module = ResNetForImageClassification(
-        ResNetConfig(
-            num_channels=1,
-            embedding_size=width,
-            hidden_sizes=[width, 2 * width, 4 * width],
-            depths=[2, 2, 2],
-            layer_type="basic",
-            num_labels=CLASSES,
-        )
+    config = ResNetConfig(
+        num_channels=1,
+        embedding_size=width,
+        hidden_sizes=[width, 2 * width, 4 * width],
+        depths=[2, 2, 2],
+        layer_type="basic",
+        num_labels=CLASSES,
     )
+    model = ResNetForImageClassification(config)
     model.resnet.embedder.pooler = nn.Identity()
-    return model
+    return cast("nn.Module", model)
 
 
 def train(job: isoscale.Job) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -25,22 +26,20 @@ _SIZE = 32
 
 
 def network(width: int) -> nn.Module:
-    # A stage whose image is no larger than a window would change attributes of its blocks in forward; these are.
-    model: nn.Module = SwinForImageClassification(
-        SwinConfig(
-            image_size=_SIZE,
-            num_channels=1,
-            patch_size=2,
-            embed_dim=width,
-            depths=[2, 2],
-            num_heads=[2, 4],
-            window_size=4,
-            mlp_ratio=2.0,
-            drop_path_rate=0.1,
-            num_labels=CLASSES,
-        )
+    # Stages of 16 x 16 and of 8 x 8 patches: in one no larger than a window, forward would change attributes.
+    config = SwinConfig(
+        image_size=_SIZE,
+        num_channels=1,
+        patch_size=2,
+        embed_dim=width,
+        depths=[2, 2],
+        num_heads=[2, 4],
+        window_size=4,
+        mlp_ratio=2.0,
+        drop_path_rate=0.1,
+        num_labels=CLASSES,
     )
-    return model
+    return cast("nn.Module", SwinForImageClassification(config))
 
 
 def train(job: isoscale.Job) -> None:
@@ -56,7 +55,7 @@ def train(job: isoscale.Job) -> None:
     loader = job.loader(training, batch_size=16, shuffle=True)
     validation = job.loader(held_out, batch_size=50, train=False)
     optimizer = job.keep("optimizer", torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.05))
-    total = options.epochs * len(loader)
+    total: int = options.epochs * len(loader)
     warm_up = max(1, total // 20)
 
     def factor(steps: int) -> float:
