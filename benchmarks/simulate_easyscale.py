@@ -71,8 +71,9 @@ def main() -> None:
             outcome, row = run(experiment, policy, jobs, **options)
             last = max(outcome.finished_s)
             rows.append({"assumptions": world, **row, "policy": label, "last_completion_s": rounded(last)})
-            reference = _REFERENCE.get(label)
-            if reference and world == "the artifact's" and arguments.interval == 10 and arguments.trace == "easyscale":
+            is_artifact = world == "the artifact's" and arguments.interval == 10 and arguments.trace == "easyscale"
+            reference = _REFERENCE.get(label) if is_artifact else None
+            if reference:
                 differences = (float(row["mean_jct_s"]) / reference[0] - 1, last / reference[1] - 1)
                 rows[-1] |= {
                     "reference_jct_s": reference[0],
@@ -83,7 +84,8 @@ def main() -> None:
                 }
             print(
                 f"{world:15} {label:23} mean JCT {row['mean_jct_s']:>7} s, last {last:7.0f} s, "
-                f"{row['rescales']} rescales, decision {row['decision_ms_p50']} ms  {reference or ''}",
+                f"{row['rescales']} rescales, decision {row['decision_ms_p50']} ms"
+                + (f"; the artifact's code {reference[0]} s, {reference[1]} s" if reference else ""),
                 flush=True,
             )
     name = "simulate_easyscale" if arguments.trace == "easyscale" else "simulate_easyscale_d2c"
