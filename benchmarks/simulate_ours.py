@@ -10,18 +10,20 @@ Parameters (`horizon_s`, `trust`, `doubt`, `CAUTION`, what is expected beyond th
 Of these, workload 6 had been run with versions of the day before; no parameter follows from it.
 Published figures: `results-jobload/pollux-*` of the original's data, per workload.
 
-With `--itp` instead: a week of the ITP trace (cluster 2 of ElasticFlow's, which nothing was tuned on) on 12 nodes of 8,
+With `--itp` instead: a week of the ITP trace (cluster 2 of ElasticFlow's, which nothing was tuned on) on 8 nodes of 8,
 speeds drawn by seed from measured curves, durations known to nobody. Nothing is published to compare with.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from measure import save
+from measure import RESULTS, save
 from simulate_tools import options, parsed, rounded, run
 
 from isoscale.sim.costs import parse_costs
@@ -34,40 +36,48 @@ _TUNED_ON = range(1, 5)
 #: seconds that one decision of the original takes
 _ARTIFACT_DECISION_S = 3.3
 #: week and cluster of the ITP slice
-_ITP = ("cluster02.csv", 168.0, "12x(A100*8)")
+_ITP = ("cluster02.csv", 168.0, "8x(A100*8)")
 
 
 def main() -> None:
     parser = options(__doc__ or "")
     parser.add_argument("--policies", default="flow(declared=false),flow,pollux")
     parser.add_argument("--loads", default="1.0,0.5,1.5,2.0")
+    parser.add_argument("--add", action="store_true", help="keep rows of other policies and loads saved before")
     parser.add_argument("--itp", action="store_true", help="the slice of the ITP trace, saved apart")
     arguments = parsed(parser)
-    rows: list[dict[str, object]] = []
     name = "simulate_ours_itp" if arguments.itp else "simulate_ours"
-    for row in _itp(arguments.data, arguments.policies) if arguments.itp else _pollux(arguments):
-        rows.append(row)
+    kept = RESULTS / f"{name}.json"
+    rows: list[dict[str, Any]] = []
+    for group in _itp(arguments.data, arguments.policies) if arguments.itp else _pollux(arguments):
+        if arguments.add and kept.exists():
+            rows = json.loads(kept.read_text())["rows"]
+        key = _key(group[0])
+        rows = [row for row in rows if _key(row) != key] + group
         if not arguments.quick:
             save(name, rows)
 
 
-def _pollux(arguments: object) -> Iterator[dict[str, object]]:
-    data, quick = arguments.data, arguments.quick  # type: ignore[attr-defined]
-    for load in arguments.loads.split(","):  # type: ignore[attr-defined]
+def _key(row: dict[str, Any]) -> tuple[str, str]:
+    return row["policy"], row.get("load", "")
+
+
+def _pollux(arguments: argparse.Namespace) -> Iterator[list[dict[str, Any]]]:
+    """For each load and policy the rows of its workloads, and their means."""
+    data = arguments.data
+    for load in arguments.loads.split(","):
         summary = data / "pollux" / "results-jobload" / f"pollux-{load}" / "summary.json"
         published = json.loads(summary.read_text())["avgs"]
-        for policy, _ in parse_policies(arguments.policies):  # type: ignore[attr-defined]
-            found = []
-            for number in range(1, 2 if quick else 9):
-                found.append(_one(data, load, policy, number, published[f"workload-{number}"]))
-                yield found[-1]
-            groups = {"all": found, "1-4": [r for r in found if r["tuned_on"]], "5-8": found[4:]}
-            for group, part in groups.items():
-                if part:
-                    yield _mean(part, policy, load, group)
+        for policy, _ in parse_policies(arguments.policies):
+            found = [
+                _one(data, load, policy, number, published[f"workload-{number}"])
+                for number in range(1, 2 if arguments.quick else 9)
+            ]
+            groups = {"all": found, "1-4": [row for row in found if row["tuned_on"]], "5-8": found[4:]}
+            yield found + [_mean(part, policy, load, group) for group, part in groups.items() if part]
 
 
-def _one(data: Path, load: str, policy: str, number: int, published: float) -> dict[str, object]:
+def _one(data: Path, load: str, policy: str, number: int, published: float) -> dict[str, Any]:
     directory = "workloads" if load == "1.0" else f"workloads-{load}"
     experiment = Experiment(
         trace=str(data / "pollux" / directory / f"workload-{number}.csv"),
@@ -89,7 +99,7 @@ def _one(data: Path, load: str, policy: str, number: int, published: float) -> d
     }
 
 
-def _mean(rows: list[dict[str, object]], policy: str, load: str, group: str) -> dict[str, object]:
+def _mean(rows: list[dict[str, Any]], policy: str, load: str, group: str) -> dict[str, Any]:
     ours = float(np.mean([row["mean_jct_s"] for row in rows]))
     theirs = float(np.mean([row["published_s"] for row in rows]))
     decision_ms = float(np.median([row["decision_cpu_ms"] for row in rows]))
@@ -114,7 +124,7 @@ def _mean(rows: list[dict[str, object]], policy: str, load: str, group: str) -> 
     return found
 
 
-def _itp(data: Path, policies: str) -> Iterator[dict[str, object]]:
+def _itp(data: Path, policies: str) -> Iterator[list[dict[str, Any]]]:
     file, hours, cluster = _ITP
     experiment = Experiment(
         trace=str(data / "elasticflow-itp" / "raw" / file),
@@ -126,7 +136,7 @@ def _itp(data: Path, policies: str) -> Iterator[dict[str, object]]:
     for policy, _ in parse_policies(policies):
         _, row = run(experiment, policy, jobs)
         print(f"ITP {policy:20}: {row['mean_jct_s']} s, p50 {row['p50_jct_s']} s, {row['cpu_s']} CPU s", flush=True)
-        yield {"trace": f"ITP {file}, first {hours:g} h", "cluster": cluster, "jobs": len(jobs), **row}
+        yield [{"trace": f"ITP {file}, first {hours:g} h", "cluster": cluster, "jobs": len(jobs), **row}]
 
 
 if __name__ == "__main__":
