@@ -86,7 +86,7 @@ def train(job: isoscale.Job) -> None:
         "optimizer",
         torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, nesterov=True, weight_decay=4e-5),
     )
-    # Linear to zero over all steps, as in the paper.
+    # Linear, step by step, as in the paper.
     total = options.epochs * len(loader)
     schedule = job.keep("schedule", torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.01, total))
 

@@ -9,6 +9,7 @@ import pytest
 
 import isoscale
 from isoscale.cli.app import cli
+from isoscale.recipes.catalogue import RECIPES, Recipe
 from tests.docs.help_texts import CLI_PAGE, help_text, shown_help_texts
 from tests.docs.pages import PAGES, ROOT, all_blocks, headings
 
@@ -33,6 +34,11 @@ def test_public_name_is_documented(name: str) -> None:
 def test_command_is_documented_in_words(command: str) -> None:
     assert f"## isoscale {command}" in TEXT[CLI_PAGE]
     assert f"isoscale {command}" in TEXT[ROOT / "README.md"]
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
+def test_recipe_is_documented(recipe: Recipe) -> None:
+    assert f"](../isoscale/recipes/{recipe.name}.py)" in TEXT[ROOT / "docs" / "recipes.md"]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
