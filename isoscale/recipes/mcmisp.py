@@ -20,7 +20,7 @@ import torch
 
 import isoscale
 from isoscale.recipes.data.text import MASK
-from isoscale.recipes.mcmisp_counts import Cooccurrence, Shares
+from isoscale.recipes.mcmisp_counts import Cooccurrence, everybodys, own_rows
 from isoscale.recipes.mcmisp_guidance import attention_loss, target_attention
 from isoscale.recipes.mcmisp_models import BACKBONES, Prediction
 from isoscale.recipes.mcmisp_tasks import PlantedTask, Task
@@ -63,13 +63,13 @@ def pretrain(job: isoscale.Job, options: argparse.Namespace, task: Task) -> tupl
     shape = {"length": task.length, "width": options.width, "layers": options.layers, "heads": options.heads}
     model = job.model(BACKBONES[options.backbone](task.size, **shape))
     optimizer = job.keep("optimizer", torch.optim.AdamW(model.parameters(), lr=options.rate))
-    loader = job.loader(task.train, batch_size=options.batch, shuffle=True)
+    # A short last batch would be another shape of sum, so it is left out.
+    loader = job.loader(task.train, batch_size=options.batch, shuffle=True, drop_last=True)
     validation = job.loader(task.validation, batch_size=64, train=False)
     counts = job.keep(
         "counts",
         Cooccurrence(task.size, num_special=_NUM_SPECIAL, window=options.window, merge_every=options.merge_every),
     )
-    shares = Shares(job.num_logical_workers, options.batch, task.length)
     who = job.keep_per_worker("who", lambda logical_rank: {"logical_rank": logical_rank})
     found: list[dict[str, float]] = []
 
@@ -82,11 +82,11 @@ def pretrain(job: isoscale.Job, options: argparse.Namespace, task: Task) -> tupl
                     loss = loss + options.guidance * _guidance(guess, words, masked, counts, options)
                 loss.backward()
                 step.log(loss=guess.loss)
-                step.sum(sentences=shares.of(who["logical_rank"], words))
+                step.sum(sentences=own_rows(words, who["logical_rank"], job.num_logical_workers))
             optimizer.step()
             optimizer.zero_grad()
             # The one place where counts change: every turn of the step has read those from before it.
-            counts.add(shares.joined(step.totals["sentences"]))
+            counts.add(everybodys(step.totals["sentences"]))
             if options.examine_every and job.step % options.examine_every == 0:
                 found.append(_examine(job, task, model, validation))
         if not options.examine_every:

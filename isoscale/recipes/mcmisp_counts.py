@@ -1,10 +1,10 @@
 """Which words keep company: exact counts that all logical workers share and that change between steps only.
 
 The counts are integers, so the order in which sentences are added is of no consequence. A turn only reads them; what
-the turns of a step have seen is added once, after the step, on every executor alike. `Shares` carries it there as one
-integer sum over logical workers: each fills rows of its own and leaves the others zero. It sends sentences, not
-counts, because a batch is a thousand numbers where a table of V x V would be a million. Counting is additive, so the
-sum of what the workers would have counted is what all sentences together give.
+the turns of a step have seen is added once, after the step, on every executor alike. It gets there as one integer sum
+over logical workers, in which each fills rows of its own (`own_rows`) and leaves the others zero. Sentences are sent,
+not counts: a batch is a hundred numbers where a table of V x V is ten thousand or a million. Counting is additive, so
+what all sentences give together is the sum of what the workers would have counted.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["Cooccurrence", "Shares", "count_pairs"]
+__all__ = ["Cooccurrence", "count_pairs", "everybodys", "own_rows"]
 
 
 class Cooccurrence:
@@ -72,18 +72,13 @@ def count_pairs(pairs: torch.Tensor, sentences: torch.Tensor, *, num_special: in
         flat.index_add_(0, right * size + left, one)
 
 
-class Shares:
-    """Room for the sentences of all logical workers in one step: an integer sum puts each into its worker's rows."""
+def own_rows(sentences: torch.Tensor, logical_rank: int, num_logical_workers: int) -> torch.Tensor:
+    """What one worker adds to the sum, [N, batch, length]: its batch in its own rows. Batches must be equally large."""
+    rows = torch.zeros(num_logical_workers, *sentences.shape, dtype=torch.int64)
+    rows[logical_rank] = sentences
+    return rows
 
-    def __init__(self, num_logical_workers: int, batch_size: int, length: int) -> None:
-        self._shape = (num_logical_workers, batch_size, length)
 
-    def of(self, logical_rank: int, sentences: torch.Tensor) -> torch.Tensor:
-        """What one worker adds to the sum. Rows that a short batch leaves over are zeros: padding, never counted."""
-        room = torch.zeros(self._shape, dtype=torch.int64)
-        room[logical_rank, : len(sentences)] = sentences
-        return room
-
-    def joined(self, total: int | float | torch.Tensor) -> torch.Tensor:
-        """The sum, out of `step.totals`, as sentences of all workers, [N x batch, length]."""
-        return torch.as_tensor(total).reshape(-1, self._shape[2])
+def everybodys(total: int | float | torch.Tensor) -> torch.Tensor:
+    """The sum, out of `step.totals`, as sentences of all workers, [N x batch, length]."""
+    return torch.as_tensor(total).flatten(0, 1)
