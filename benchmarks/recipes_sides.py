@@ -249,7 +249,8 @@ class PlainStep:
 
     def log(self, **values: Any) -> None:
         for name, value in values.items():
-            self.means[name] = self.means.get(name, 0.0) + float(value) / self._job.num_logical_workers
+            number = value.detach().item() if isinstance(value, torch.Tensor) else value
+            self.means[name] = self.means.get(name, 0.0) + number / self._job.num_logical_workers
 
     def sum(self, **values: Any) -> None:
         for name, value in values.items():

@@ -1,0 +1,199 @@
+"""The parts of the benchmarks over recipes that need no processes: plans, what is kept, plain accumulation, tables."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from isoscale.recipes.catalogue import RECIPES, Recipe, find
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def benchmark(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A module of benchmarks/ by name."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+
+    def load(name: str) -> ModuleType:
+        return importlib.import_module(name)
+
+    return load
+
+
+# ---- proofs ----
+
+
+def test_every_recipe_goes_through_all_sizes_at_both_levels_and_is_killed(benchmark: Any) -> None:
+    proof = benchmark("recipes_proof")
+    for recipe in RECIPES:
+        found = {one.part: one for one in proof.proofs(recipe)}
+        assert {"elastic", "heterogeneous", "chaos"} <= set(found)
+        assert ("own state" in found) == bool(recipe.own_state_at)
+        assert "0:1,2:3,4:2,6:4" in found["elastic"].asked
+        assert "heterogeneous" in found["heterogeneous"].asked
+        assert found["elastic"].asked[-len(recipe.proof) :] == recipe.proof
+
+
+def test_recipes_with_state_of_their_own_are_among_them() -> None:
+    assert {recipe.name for recipe in RECIPES if recipe.own_state_at} >= {"mcmisp", "balanced_lstm", "balanced_cnn"}
+
+
+def test_executors_change_before_at_and_after_a_step(benchmark: Any) -> None:
+    proof = benchmark("recipes_proof")
+    recipe = dataclasses.replace(find("digits"), own_state_at=5)
+    (own,) = [one for one in proof.proofs(recipe) if one.part == "own state"]
+    assert "0:1,4:2,5:3,6:4" in own.asked
+    with pytest.raises(ValueError, match="no room"):
+        proof.around(1)
+
+
+# ---- what is kept ----
+
+
+def row(recipe: str, part: str = "elastic", **more: Any) -> dict[str, Any]:
+    return {"recipe": recipe, "part": part, "code": "c", **more}
+
+
+def test_results_of_two_processes_end_up_in_one_file_in_the_catalogues_order(benchmark: Any, tmp_path: Path) -> None:
+    kept = benchmark("recipes_kept")
+    path = tmp_path / "kept.json"
+    first, second = kept.Kept("proof", path), kept.Kept("proof", path)
+    second.put(row("resnet", value=1))
+    first.put(row("digits", value=2))
+    second.put(row("resnet", value=3))
+    written = json.loads(path.read_text())["rows"]
+    assert [(one["recipe"], one["value"]) for one in written] == [("digits", 2), ("resnet", 3)]
+    assert kept.Kept("proof", path).find("resnet", "elastic", "c")["value"] == 3
+    assert kept.Kept("proof", path).find("resnet", "elastic", "other code") is None
+
+
+def test_a_row_of_a_recipe_that_is_gone_is_dropped(benchmark: Any, tmp_path: Path) -> None:
+    path = tmp_path / "kept.json"
+    path.write_text(json.dumps({"rows": [row("no such recipe"), row("digits")]}))
+    assert [one["recipe"] for one in benchmark("recipes_kept").Kept("proof", path).rows()] == ["digits"]
+
+
+def test_code_covers_what_a_script_imports(benchmark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = benchmark("recipes_kept")
+    names = {path.name for path in kept._sources(kept.path_of(find("resnet")))}
+    assert names == {"resnet.py", "images.py"}
+    monkeypatch.setattr(kept, "path_of", lambda recipe: tmp_path / "script.py")
+    (tmp_path / "script.py").write_text("a = 1\n")
+    before = kept.code_of(find("digits"), ("--plan",))
+    assert kept.code_of(find("digits"), ("--other",)) != before
+    (tmp_path / "script.py").write_text("a = 2\n")
+    assert kept.code_of(find("digits"), ("--plan",)) != before
+
+
+# ---- plain accumulation ----
+
+
+def tiny_training(ends: list[torch.Tensor]) -> Any:
+    def train(job: Any) -> None:
+        generator = torch.Generator().manual_seed(0)
+        data = TensorDataset(*(torch.randn(24, size, generator=generator) for size in (3, 1)))
+        model = job.model(nn.Linear(3, 1))
+        optimizer = job.keep("optimizer", torch.optim.SGD(model.parameters(), lr=0.1))
+        for _ in job.epochs(1):
+            for step in job.loader(data, batch_size=4):
+                for x, y in step:
+                    loss = (model(x) - y).square().mean()
+                    loss.backward()
+                    step.log(loss=loss)
+                    step.sum(seen=len(x))
+                optimizer.step()
+                optimizer.zero_grad()
+                assert step.totals["seen"] == 8
+                ends.append(model.weight.detach().clone())
+
+    return train
+
+
+def test_plain_accumulation_takes_the_same_steps(benchmark: Any) -> None:
+    """Not the same bits (another order of sums), and the same samples in every step."""
+    sides = benchmark("recipes_sides")
+    found: dict[str, list[torch.Tensor]] = {}
+    for name, start in {"plain": sides.accumulating, "isoscale": sides.under_isoscale}.items():
+        training = start(tiny_training(found.setdefault(name, [])), 2)
+        training()
+        assert len(found[name]) == 1  # and then it rests
+        training()
+        training.close()
+    assert len(found["plain"]) == 2
+    for plain, ours in zip(found["plain"], found["isoscale"], strict=True):
+        torch.testing.assert_close(plain, ours)
+    assert not torch.equal(found["plain"][0], found["plain"][1])
+
+
+def test_trainings_of_one_process_take_turns_and_leave_nothing_behind(benchmark: Any) -> None:
+    sides = benchmark("recipes_sides")
+    backward = torch.Tensor.backward
+    found: list[list[torch.Tensor]] = [[], [], []]
+    starts = (sides.accumulating, sides.under_isoscale, sides.accumulating)
+    trainings = [start(tiny_training(ends), 2) for start, ends in zip(starts, found, strict=True)]
+    for _ in range(2):
+        for training in trainings:
+            training()
+    for training in trainings:
+        training.close()
+    assert [len(ends) for ends in found] == [2, 2, 2]
+    assert torch.equal(found[0][1], found[2][1])
+    assert torch.Tensor.backward is backward
+
+
+def test_a_training_that_ends_says_so(benchmark: Any) -> None:
+    training = benchmark("recipes_sides").accumulating(tiny_training([]), 2)
+    for _ in range(2):
+        training()
+    with pytest.raises(RuntimeError, match="ended"):
+        training()
+
+
+# ---- tables ----
+
+
+def switch_row(ratio: float, ms: float) -> dict[str, Any]:
+    sides = {"a_ms": ms, "b_ms": ms * ratio, "half_width": 0.01}
+    return {"switch": [{"k": k, "ratio": ratio, **sides} for k in (1, 2, 4, 8)]}
+
+
+def levels_row(ratio: float) -> dict[str, Any]:
+    return {"half_width": 0.01, **{name: {"ratio": ratio, "ms": 1.0} for name in ("elastic", "avx2", "sse")}}
+
+
+@pytest.mark.parametrize(("ratio", "ms", "is_marked"), [(1.04, 60, True), (1.029, 60, False), (1.5, 20, False)])
+def test_only_long_steps_over_the_bound_are_marked(benchmark: Any, ratio: float, ms: float, is_marked: bool) -> None:
+    table = benchmark("recipes_page").speed({"resnet": {"switch": switch_row(ratio, ms), "levels": levels_row(1.0)}})
+    line = table.splitlines()[-1]
+    assert line.startswith("| resnet | ")
+    assert ("**" in line) == is_marked
+    assert line.count("|") == table.splitlines()[0].count("|")
+
+
+def test_costs_above_the_published_ones_are_marked(benchmark: Any) -> None:
+    speed = benchmark("recipes_page").speed
+    figures = find("resnet").paper_gpu
+    assert figures is not None
+    for ratio, marks in ((max(figures.heterogeneous) + 0.1, 2), (max(figures.heterogeneous), 0)):
+        line = speed({"resnet": {"switch": switch_row(1, 9), "levels": levels_row(ratio)}}).splitlines()[-1]
+        assert line.count("(above)") == marks
+
+
+def test_quality_is_judged_by_the_direction_of_the_metric(benchmark: Any) -> None:
+    judged = benchmark("recipes_quality").judged
+    up: Recipe = dataclasses.replace(find("digits"), better="higher")
+    down: Recipe = dataclasses.replace(find("digits"), better="lower")
+    runs = [{"value": value, "baseline": 5.0} for value in (6.0, 7.0, 8.0)]
+    assert judged(up, runs) | {"margin": 2.0, "learns": True, "spread": 1.0} == judged(up, runs)
+    assert judged(down, runs) | {"margin": -2.0, "learns": False} == judged(down, runs)
+    assert not judged(up, [*runs, {"value": 5.0, "baseline": 5.0}])["learns"]
