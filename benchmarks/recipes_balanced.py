@@ -205,7 +205,7 @@ def whole_models(rounds: int) -> list[dict[str, Any]]:
 def table(rows: list[dict[str, Any]], models: list[dict[str, Any]]) -> str:
     """For docs/recipes.md."""
     lines = [
-        "| matrix | sparsity | block | cache | dense, us | packed, us | x dense | x CSR | x CSR of int32 | read once, us |",
+        "| matrix | sparsity | block | cache | dense, us | packed, us | x dense | x CSR | x int32 CSR | read, us |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
