@@ -65,15 +65,17 @@ def test_elastic_policies_keep_bounds_and_finish(name: str, jobs: list[Work]) ->
 
 @pytest.mark.parametrize("name", sorted(policy_names()))
 @settings(max_examples=6, deadline=None)
-@given(jobs=workloads(), seed=st.integers(0, 1000))
-def test_decisions_repeat_and_do_not_depend_on_the_order_of_mappings(name: str, jobs: list[Work], seed: int) -> None:
+@given(jobs=workloads(), seed=st.integers(0, 1000), quotas=st.sampled_from([{}, {"a": 2, "b": 3}]))
+def test_decisions_repeat_and_do_not_depend_on_the_order_of_mappings(
+    name: str, jobs: list[Work], seed: int, quotas: dict[str, int]
+) -> None:
     class Shuffled:
         """Shows the policy the same state with its unordered mappings in another order."""
 
         def __init__(self) -> None:
             self._policy = make_policy(name)
             self.interval_s, self.oracle = self._policy.interval_s, self._policy.oracle
-            self.watches_time = self._policy.watches_time
+            self.watches_time, self.gang = self._policy.watches_time, self._policy.gang
             self._random = random.Random(seed)
 
         def decide(self, state):  # type: ignore[no-untyped-def]
@@ -86,7 +88,8 @@ def test_decisions_repeat_and_do_not_depend_on_the_order_of_mappings(name: str, 
             return self._policy.decide(state)
 
     def told(policy):  # type: ignore[no-untyped-def]
-        return [(now, sorted(map(repr, decisions))) for now, decisions in run(CLUSTER, policy, jobs).rounds]
+        rounds = run(CLUSTER, policy, jobs, quotas=quotas).rounds
+        return [(now, sorted(map(repr, decisions))) for now, decisions in rounds]
 
     assert told(make_policy(name)) == told(make_policy(name)) == told(Shuffled())
 
