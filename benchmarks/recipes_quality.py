@@ -77,16 +77,17 @@ def judged(recipe: Recipe, runs: Sequence[Row]) -> Row:
     }
 
 
-def judge(recipe: Recipe, kept: Kept, *, again: bool) -> None:
+def judge(recipe: Recipe, kept: Kept, seeds: Sequence[int], *, again: bool) -> None:
     """Seed by seed, so that a run that is broken off loses one at most."""
     code = code_of(recipe)
     row = kept.find(recipe.name, "default run", code)
-    runs: list[Row] = [] if row is None or again else row["runs"]
-    for seed in SEEDS:
-        if seed not in [run["seed"] for run in runs]:
+    runs: list[Row] = [] if row is None else row["runs"]
+    for seed in seeds:
+        if again or seed not in [run["seed"] for run in runs]:
             print(f"{recipe.name:14} seed {seed} ...", end=" ", flush=True)
-            runs.append(trained(recipe, seed))
-            print(f"{recipe.metric} {runs[-1]['value']:.4f}  baseline {runs[-1]['baseline']:.4f}", flush=True)
+            found = trained(recipe, seed)
+            print(f"{recipe.metric} {found['value']:.4f}  baseline {found['baseline']:.4f}", flush=True)
+            runs = sorted([*(run for run in runs if run["seed"] != seed), found], key=lambda run: int(run["seed"]))
             named = {"recipe": recipe.name, "part": "default run", "code": code}
             kept.put({**named, **judged(recipe, runs), "runs": runs})
 
@@ -107,11 +108,12 @@ def table(rows: Sequence[Row]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_options(parser)
+    parser.add_argument("--seed", type=int, action="append", choices=SEEDS, help="only this seed")
     options = parser.parse_args()
     kept = Kept("recipes_quality", options.json, workers=WORKERS, seeds=SEEDS)
     recipes = chosen(options.only)
     for recipe in recipes:
-        judge(recipe, kept, again=options.again)
+        judge(recipe, kept, options.seed or SEEDS, again=options.again)
     rows = [row for row in kept.rows() if row["recipe"] in [recipe.name for recipe in recipes]]
     print(f"\n{table(rows)}")
     bad = [row["recipe"] for row in rows if not row["learns"]]
