@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import json
+import subprocess
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -55,6 +56,25 @@ def test_executors_change_before_at_and_after_a_step(benchmark: Any) -> None:
     assert "0:1,4:2,5:3,6:4" in own.asked
     with pytest.raises(ValueError, match="no room"):
         proof.around(1)
+
+
+@pytest.mark.parametrize(
+    ("code", "sizes", "problem"),
+    [(0, [1, 3, 2, 4], None), (1, [1, 3, 2, 4], "bits differ"), (0, [1, 3, 2], "went through [1, 3, 2] executors")],
+)
+def test_a_proof_holds_only_if_bits_agree_and_the_plan_was_carried_out(
+    code: int, sizes: list[int], problem: str | None, benchmark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proof = benchmark("recipes_proof")
+    events = [{"event": "generation", "members": list(range(size))} for size in sizes]
+    events += [{"event": "step", "step": 8}, {"event": "finished", "step": 8, "digest": "d"}]
+    (tmp_path / "events.jsonl").write_text("".join(json.dumps({"t": 0.0, **event}) + "\n" for event in events))
+    done = subprocess.CompletedProcess([], code, "bits differ", "")
+    monkeypatch.setattr(proof.subprocess, "run", lambda *args, **options: done)
+    found = proof.verified(find("digits"), [], proof.SIZES, tmp_path)
+    assert found["equal"] == (problem is None)
+    assert (problem or "") in found.get("problem", "")
+    assert (found["steps"], found["digest"]) == (8, "d")
 
 
 # ---- what is kept ----
