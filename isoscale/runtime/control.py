@@ -14,10 +14,13 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import re
 import secrets
+import shutil
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -31,6 +34,9 @@ from isoscale.runtime.link import ADDRESS_FILE
 from isoscale.types import JobSpec, Settings
 
 __all__ = ["Control", "SavedJob", "control_directory", "parse_target", "read_address", "saved"]
+
+#: a file system in memory, where the system has one
+_MEMORY = Path("/dev/shm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +81,14 @@ class Control:
             self._lock.close()
             raise _cannot_write(field, out, error) from None
 
+    def meeting_place(self) -> Path:
+        """Prefix of the files through which executors of this machine find each other.
+
+        In memory where there is a place for that: those who lost a peer must find each other on a full disk, too.
+        """
+        directory = _in_memory(self.token) or self.path.resolve()
+        return directory / f"store-{self.term}"
+
     def announce(self, url: str) -> None:
         write_json_atomic(self.path / ADDRESS_FILE, {"url": url, "term": self.term, "pid": os.getpid()})
 
@@ -111,6 +125,8 @@ class Control:
     def close(self) -> None:
         """The job is over or goes on without this coordinator: nobody is at the address any more."""
         (self.path / ADDRESS_FILE).unlink(missing_ok=True)
+        if (directory := _in_memory(self.token)) is not None:
+            shutil.rmtree(directory, ignore_errors=True)
         self._lock.close()
 
     def _read_token(self) -> str:
@@ -123,6 +139,17 @@ class Control:
         with contextlib.suppress(OSError, ValueError):
             return int((self.path / "term").read_text())
         return 0
+
+
+def _in_memory(token: str) -> Path | None:
+    """A directory of this run that only its user can enter. Named after the run, so that a successor finds it."""
+    path = _MEMORY / f"isoscale-{hashlib.sha256(token.encode()).hexdigest()[:24]}"
+    with contextlib.suppress(OSError):
+        path.mkdir(mode=0o700, exist_ok=True)
+        found = path.lstat()
+        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077:
+            return path
+    return None
 
 
 def _cannot_write(field: str, out: Path, error: OSError) -> UserError:

@@ -113,7 +113,7 @@ class _Coordinator:
             settings,
             devices,
             functools.partial(_level_differences, spec.determinism),
-            store=str((control.path / f"store-{control.term}").resolve()),
+            store=str(control.meeting_place()),
             plan=[PlanEntry(step, wanted) for step, wanted in plan],
         )
         self._security = security or Security()

@@ -1,4 +1,4 @@
-"""Where the members of a generation find each other: a file in the run's directory, or a store on one of them.
+"""Where the members of a generation find each other: a file (`Control.meeting_place`), or a store on one of them.
 
 On one machine a file is enough, and outlives everybody. Across machines that need not share a directory the first
 member serves a TCP store. Either way it is not the coordinator's: a group can form while that is gone.

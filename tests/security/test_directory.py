@@ -231,3 +231,20 @@ def test_processes_that_cannot_signal_each_other_are_on_different_machines() -> 
         pytest.skip("no namespaces here")
     # /proc is still the old one; the link in it is the process's own all the same.
     assert other.stdout.strip() != machine_id()
+
+
+def test_a_meeting_place_in_memory_is_only_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = tmp_path / "memory"
+    memory.mkdir()
+    monkeypatch.setattr("isoscale.runtime.control._MEMORY", memory)
+    (tmp_path / "run").mkdir()
+    control = Control(tmp_path / "run")
+    place = control.meeting_place()
+    assert place.parent.parent == memory
+    assert place.parent.stat().st_mode & 0o077 == 0
+    # Somebody else got there first, with a directory that others can enter.
+    place.parent.chmod(0o777)
+    assert control.meeting_place().parent == tmp_path / "run" / "control"
+    place.parent.chmod(0o700)
+    control.close()
+    assert not list(memory.iterdir())

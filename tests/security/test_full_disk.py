@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -90,3 +92,20 @@ def test_a_full_disk(tmp_path: Path, disk: Path, undisturbed: str) -> None:
         assert resumed.returncode == 0, resumed.stdout
         assert run.summary()["digest"].startswith(undisturbed)
         assert run.summary()["step"] == STEPS
+
+
+def test_those_who_are_left_find_each_other_on_a_full_disk(tmp_path: Path, disk: Path, undisturbed: str) -> None:
+    out = disk / "out"
+    with running(tmp_path, "--executors", 3, out=out) as run:
+        run.train(5)
+        (victim,) = [event["pid"] for event in run.events("executor_started") if event["executor"] == 1]
+        fill(disk)
+        os.kill(victim, signal.SIGKILL)
+        run.allow(12)
+        # No event can be written now; the coordinator knows all the same.
+        run.until(lambda: json.loads(isoscale("status", out, "--json").stdout)["step"] >= 12, "it goes on")
+        (disk / "filler").unlink()
+        run.allow(10**6)
+        assert run.process.wait(250) == 0, run.printed
+        assert run.summary()["digest"].startswith(undisturbed)
+        assert run.events("executor_lost")
