@@ -41,6 +41,9 @@ def allocate(tables: Sequence[Table], num_devices: int) -> tuple[int, ...] | Non
     able = values > -np.inf
     if not able.any(axis=1).all() or int(able.argmax(axis=1).sum()) > num_devices:
         return None
+    best = values.argmax(axis=1)
+    if int(best.sum()) <= num_devices:
+        return tuple(best.tolist())  # enough for everybody
     if _all_concave(values, able):
         return _take_largest_gains(values, able, num_devices)
     if values.size * num_devices <= _WORTH_REDUCING:

@@ -47,6 +47,7 @@ class Pool:
         self.free = list(free)
         self.free_of = cluster.by_kind(free) if free_of is None else dict(free_of)
         self._nodes_of = cluster.nodes_of
+        self._largest = cluster.node_sizes
         self._nodes = cluster.nodes
 
     @property
@@ -69,21 +70,36 @@ class Pool:
         if count < 1 or self.free_of.get(kind, 0) < count:
             return None
         free = self.free
-        nodes = self._nodes_of[kind]
         taken: dict[int, int] = {}
         left = count
         while left:
-            node = -1
-            if not most_free_first:
-                fitting = [i for i in nodes if free[i] >= left and i not in taken]
-                node = min(fitting, key=free.__getitem__, default=-1)
+            node = -1 if most_free_first else self._tightest(kind, left, taken)
             if node < 0:
-                node = max(nodes, key=lambda i: 0 if i in taken else free[i])
+                node = self._emptiest(kind, taken)
             taken[node] = min(free[node], left)
             left -= taken[node]
         if max_nodes is not None and len(taken) > max_nodes:
             return None
         return self._grab(tuple(sorted(taken.items())))
+
+    def _tightest(self, kind: str, count: int, taken: Mapping[int, int]) -> int:
+        """The fullest node that has `count` free devices, the first of equals; -1 if there is none."""
+        free, nodes = self.free, self._nodes_of[kind]
+        if taken or len(nodes) < len(free):
+            fitting = [i for i in nodes if free[i] >= count and i not in taken]
+            return min(fitting, key=free.__getitem__, default=-1)
+        # One kind, as in most clusters: a list finds a number faster than we can look at each.
+        for room in range(count, self._largest[kind] + 1):
+            if room in free:
+                return free.index(room)
+        return -1
+
+    def _emptiest(self, kind: str, taken: Mapping[int, int]) -> int:
+        """The node with the most free devices, the first of equals."""
+        free, nodes = self.free, self._nodes_of[kind]
+        if taken or len(nodes) < len(free):
+            return max(nodes, key=lambda i: 0 if i in taken else free[i])
+        return free.index(max(free))
 
     def give(self, allocation: Allocation) -> None:
         """Puts devices back."""

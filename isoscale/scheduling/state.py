@@ -94,12 +94,13 @@ class Cluster:
         return {kind: tuple(i for i, node in enumerate(self.nodes) if node.kind == kind) for kind in self.kinds}
 
     @cached_property
-    def _node_sizes(self) -> Mapping[str, int]:
+    def node_sizes(self) -> Mapping[str, int]:
+        """Devices of the largest node of each kind."""
         return {kind: max(self.nodes[i].num_devices for i in nodes) for kind, nodes in self.nodes_of.items()}
 
     def node_size(self, kind: str) -> int:
         """Devices of the largest node of this kind; 0 if there is none."""
-        return self._node_sizes.get(kind, 0)
+        return self.node_sizes.get(kind, 0)
 
     def by_kind(self, counts: Sequence[int]) -> dict[str, int]:
         """Sums of something counted per node, by kind."""

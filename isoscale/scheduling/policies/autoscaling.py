@@ -11,7 +11,7 @@ The baselines are the same autoscaler with each job's batch held at its largest,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,15 @@ __all__ = ["Autoscaler"]
 Batch = Literal["best", "max", "min", "random"]
 
 
+class _Known(NamedTuple):
+    """A job's scaling factors under a speed model and a capacity, and the fewest devices it can run on (0: none)."""
+
+    speed: SpeedModel
+    capacity: int
+    values: NDArray[np.float64]
+    least: int
+
+
 @register("autoscaler", summary="Effective Elastic Scaling: exact, chooses batches")
 class Autoscaler:
     """`mode` "queue" lets jobs that do not fit wait for the next decision, "drop" rejects them."""
@@ -40,21 +49,22 @@ class Autoscaler:
         self._mode = mode
         self._batch: Batch = batch
         self._seed = seed
-        #: values of the jobs admitted last, worked out once per speed model and capacity
-        self._known: dict[str, tuple[SpeedModel, int, NDArray[np.float64]]] = {}
+        #: what was worked out for the jobs admitted last
+        self._known: dict[str, _Known] = {}
 
     def decide(self, state: ClusterState) -> list[Decision]:
         counts: dict[str, int] = {}
         ordered: list[JobView] = []
         rejected: dict[str, str] = {}
-        known: dict[str, tuple[SpeedModel, int, NDArray[np.float64]]] = {}
+        known: dict[str, _Known] = {}
         for kind, jobs in by_kind(state).items():
             capacity = capacity_of(state, kind)
             admitted = self._admit(state, kind, jobs)
-            sizes = allocate([self._values(state, job, kind) for job in admitted], capacity)
+            kept = {job.name: self._known[job.name] for job in admitted}
+            sizes = allocate([one.values for one in kept.values()], capacity)
             assert sizes is not None, "admitted jobs fit by construction"
-            counts |= {job.name: size for job, size in zip(admitted, sizes, strict=True)}
-            known |= {job.name: self._known[job.name] for job in admitted}
+            counts |= dict(zip(kept, sizes, strict=True))
+            known |= kept
             ordered += admitted
             if self._mode == "drop":
                 dropped = {job.name for job in jobs if not job.allocation} - counts.keys()
@@ -79,10 +89,9 @@ class Autoscaler:
         admitted: list[JobView] = []
         left = capacity_of(state, kind)
         for job in sorted(jobs, key=lambda job: (not job.allocation, -job.request.priority, job.order)):
-            able = self._values(state, job, kind) > -np.inf
-            if not able.any():
+            least = self._know(state, job, kind).least
+            if not least:
                 continue
-            least = int(np.argmax(able))
             if least > left:
                 if job.allocation:
                     continue  # capacity shrank under a running job; it is paused, others may still fit
@@ -91,11 +100,12 @@ class Autoscaler:
             admitted.append(job)
         return sorted(admitted, key=lambda job: job.order)
 
-    def _values(self, state: ClusterState, job: JobView, kind: str) -> NDArray[np.float64]:
+    def _know(self, state: ClusterState, job: JobView, kind: str) -> _Known:
         known, capacity = self._known.get(job.name), capacity_of(state, kind)
-        if known is None or known[0] is not job.speed or known[1] != capacity:
-            known = self._known[job.name] = (job.speed, capacity, self._scaling_factors(state, job, kind))
-        return known[2]
+        if known is None or known.speed is not job.speed or known.capacity != capacity:
+            values = self._scaling_factors(state, job, kind)
+            known = self._known[job.name] = _Known(job.speed, capacity, values, int(np.argmax(values > -np.inf)))
+        return known
 
     def _scaling_factors(self, state: ClusterState, job: JobView, kind: str) -> NDArray[np.float64]:
         rates = rate_table(state, job, kind, batch=self._fixed_batch(job))
