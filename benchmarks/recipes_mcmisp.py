@@ -92,11 +92,12 @@ def reached(curve: list[float], value: float, every: int) -> float | None:
 
 
 def interval(values: list[float]) -> dict[str, Any]:
-    """Mean and half-width of the 95 % interval by Student's t, and the values."""
-    half = 0.0
+    """Mean and half-width of the 95 % interval by Student's t; None where there are too few values."""
+    mean = round(statistics.fmean(values), 4) if values else None
+    half = None
     if len(values) > 1:
-        half = stats.t.ppf(0.975, len(values) - 1) * statistics.stdev(values) / len(values) ** 0.5
-    return {"mean": round(statistics.fmean(values), 4), "half_width": round(half, 4), "n": len(values)}
+        half = round(stats.t.ppf(0.975, len(values) - 1) * statistics.stdev(values) / len(values) ** 0.5, 4)
+    return {"mean": mean, "half_width": half, "n": len(values)}
 
 
 def summary(runs: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
@@ -118,8 +119,9 @@ def summary(runs: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
                     reached(guided["validation_loss"], plain["validation_loss"][-1], EXAMINE_EVERY[part])
                     for plain, guided in both
                 ]
-                row = {"part": part, "backbone": backbone, "measure": "steps_to_plain_loss", "of": STEPS[part]}
-                rows.append(row | {"steps": steps, **interval([s for s in steps if s is not None] or [0.0])})
+                finished = [s for s in steps if s is not None]
+                row = {"part": part, "backbone": backbone, "measure": "steps_to_plain_loss", "plain": STEPS[part]}
+                rows.append(row | {"steps": steps, "reached": len(finished), "of": len(both), **interval(finished)})
     return rows
 
 

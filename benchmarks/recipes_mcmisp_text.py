@@ -20,6 +20,8 @@ LENGTH = 16
 #: rows of a passage
 ROWS = 8
 HELD_OUT_EVERY = 5
+#: passages in a step of fine-tuning
+BATCH = 16
 VALIDATION_ROWS = 512
 TEST_PASSAGES = 800
 
@@ -78,11 +80,11 @@ def _passages(rows: list[torch.Tensor], parties: list[str], wanted: list[bool]) 
     return Passages(torch.cat(found), torch.cat(labels))
 
 
-def fine_tune(model: Any, width: int, data: Addresses, *, steps: int, seed: int, batch: int = 16) -> float:
+def fine_tune(model: Any, width: int, data: Addresses, *, steps: int, seed: int, rate: float = 5e-4) -> float:
     """Train the encoder and a linear layer on the mean of its output; accuracy on held-out addresses."""
     torch.manual_seed(seed)
     head = torch.nn.Linear(width, 1)
-    optimizer = torch.optim.AdamW([*model.parameters(), *head.parameters()], lr=5e-4)
+    optimizer = torch.optim.AdamW([*model.parameters(), *head.parameters()], lr=rate)
 
     def logits(rows: torch.Tensor) -> torch.Tensor:
         features = model.features(rows.flatten(0, 1)).mean(1).view(*rows.shape[:2], width).mean(1)
@@ -91,7 +93,7 @@ def fine_tune(model: Any, width: int, data: Addresses, *, steps: int, seed: int,
 
     model.train()
     for _ in range(steps):
-        at = torch.randint(len(data.party_train.rows), (batch,))
+        at = torch.randint(len(data.party_train.rows), (BATCH,))
         loss = F.binary_cross_entropy_with_logits(logits(data.party_train.rows[at]), data.party_train.party[at])
         optimizer.zero_grad()
         loss.backward()

@@ -1,0 +1,106 @@
+"""The pure parts of the McMisP study: when a curve reaches a value, intervals, pairs, who is held out."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def study(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    return importlib.import_module("recipes_mcmisp")
+
+
+@pytest.fixture
+def texts(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    return importlib.import_module("recipes_mcmisp_text")
+
+
+def test_a_value_is_reached_between_examinations(study: ModuleType) -> None:
+    assert study.reached([4.0, 3.0, 2.0], 2.5, 100) == 250
+    assert study.reached([4.0, 3.0, 3.5, 2.0], 3.0, 100) == 200
+    assert study.reached([4.0, 3.0], 5.0, 100) == 100
+    assert study.reached([4.0, 3.0], 2.9, 100) is None
+
+
+def test_the_interval_is_students(study: ModuleType) -> None:
+    found = study.interval([1.0, 2.0, 3.0, 4.0, 5.0])
+    assert found["mean"] == 3.0
+    assert found["half_width"] == pytest.approx(2.776 * 2.5**0.5 / 5**0.5, abs=1e-3)
+    assert study.interval([2.0])["half_width"] is None
+
+
+def test_arms_are_compared_seed_by_seed(study: ModuleType) -> None:
+    runs = {}
+    for seed in (0, 1, 2):
+        for weight, gain in ((0.0, 0.0), (study.GUIDANCE["bert"], 0.25)):
+            curve = [0.0, 0.125 * seed + gain]
+            runs[study.key("planted", "bert", weight, seed)] = {"cue_accuracy": curve, "accuracy": 0.5}
+    del runs[study.key("planted", "bert", 0.0, 2)]  # half a pair is none
+    rows = {row["measure"]: row for row in study.summary(runs)}
+    assert set(rows) == {"cue_accuracy", "accuracy"}
+    difference = rows["cue_accuracy"]["difference"]
+    assert (difference["mean"], difference["half_width"], difference["n"]) == (0.25, 0.0, 2)
+    assert rows["cue_accuracy"]["plain"]["mean"] == 0.0625
+
+
+def test_steps_to_the_plain_loss_say_who_never_reached_it(study: ModuleType) -> None:
+    runs = {}
+    for seed, guided in ((0, [3.0, 1.0]), (1, [3.0, 2.9])):
+        runs[study.key("text", "electra", 0.0, seed)] = {"validation_loss": [3.0, 2.0], "party": 0.5}
+        runs[study.key("text", "electra", None, seed)] = {"validation_loss": guided, "party": 0.75}
+    row = next(row for row in study.summary(runs) if row["measure"] == "steps_to_plain_loss")
+    every = study.EXAMINE_EVERY["text"]
+    assert row["steps"] == [1.5 * every, None]
+    assert (row["reached"], row["of"]) == (1, 2)
+
+
+def test_held_out_addresses_are_nowhere_in_training(
+    texts: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(texts, "VALIDATION_ROWS", 64)
+    monkeypatch.setattr(texts, "TEST_PASSAGES", 8)
+    for i in range(10):
+        party = "d" if i % 2 else "r"
+        only = f"only{chr(ord('a') + i)}"
+        (tmp_path / f"{1900 + i}_somebody_{party}.txt").write_text(
+            f"{only} the people " * 4 * texts.ROWS * texts.LENGTH
+        )
+    (tmp_path / "1850_nobody_w.txt").write_text("the people " * 4 * texts.ROWS * texts.LENGTH)
+    data = texts.addresses(tmp_path)
+    # By year the fifth and the tenth are held out: 1903 and 1908, whose own words are therefore unknown.
+    unknown = 1
+    assert (data.validation == unknown).any()
+    assert not (data.train == unknown).any()
+    assert not (data.party_train.rows == unknown).any()
+    assert (data.party_test.rows == unknown).any((1, 2)).all()
+    assert set(data.party_test.party.tolist()) == {0.0, 1.0}
+    assert data.party_train.party.double().mean() == 0.5
+    assert len(data.validation) == 64
+    assert data.party_test.majority == 0.5
+
+
+def test_fine_tuning_learns_what_can_be_learned(texts: ModuleType) -> None:
+    class Tokens(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed = torch.nn.Embedding(10, 4)
+
+        def features(self, words: torch.Tensor) -> torch.Tensor:
+            out: torch.Tensor = self.embed(words)
+            return out
+
+    party = torch.arange(64) % 2
+    rows = (5 + party)[:, None, None].expand(64, texts.ROWS, texts.LENGTH)
+    passages = texts.Passages(rows, party.float())
+    data = texts.Addresses(10, rows[0], rows[0], passages, passages)
+    torch.manual_seed(0)
+    assert texts.fine_tune(Tokens(), 4, data, steps=100, seed=0, rate=0.05) == 1.0
