@@ -130,15 +130,27 @@ def _draw_rescales(panels: tuple[Axes, Axes, Axes], shown: Timeline, view: tuple
     for axes in panels:
         at = axes.get_xaxis_transform()
         axes.vlines(times, 0, 1, RESCALE, (0, (3, 2)), transform=at, linewidth=width, alpha=0.75, zorder=3)
-    labelled_until = -1.0
+    # Two lines of labels, for a loss and the replacement that follows it at once; what finds no place has none.
+    taken_until = [-1.0, -1.0]
     for rescale in shown.rescales:
         moved = rescale.num_before == rescale.num_after
         label = "moved" if moved else f"{rescale.num_before}→{rescale.num_after}"
-        if rescale.num_before is None or rescale.num_after is None or rescale.t < labelled_until:
+        half = (view[1] - view[0]) * (0.006 + 0.0039 * len(label))
+        line = next((line for line, until in enumerate(taken_until) if rescale.t - half >= until), None)
+        if rescale.num_before is None or rescale.num_after is None or line is None:
             continue
-        above = panels[0].get_xaxis_transform()
-        panels[0].text(rescale.t, 1.0, label, transform=above, fontsize=7.5, color=RESCALE, ha="center", va="bottom")
-        labelled_until = rescale.t + (view[1] - view[0]) * (0.012 + 0.0078 * len(label))
+        panels[0].annotate(
+            label,
+            (rescale.t, 1.0),
+            (0, 9 * line),
+            xycoords=panels[0].get_xaxis_transform(),
+            textcoords="offset points",
+            fontsize=7.5,
+            color=RESCALE,
+            ha="center",
+            va="bottom",
+        )
+        taken_until[line] = rescale.t + half
 
 
 def _time_axis(panels: tuple[Axes, Axes, Axes], view: tuple[float, float]) -> None:
