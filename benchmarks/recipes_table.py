@@ -42,6 +42,8 @@ SWITCH_S, LEVELS_S = 6.0, 15.0
 #: EasyScale's bound, and from which step time on it is asked for here
 LIMIT, FROM_MS = 1.02, 50.0
 _GROUPS = 5
+#: trainings run in threads here and in the main thread of an executor: one arena gives them the same memory
+_MEMORY = {**ALLOCATOR, "MALLOC_ARENA_MAX": "1"}
 
 
 # ---- context switch ----
@@ -79,7 +81,7 @@ def _timed(work: Callable[[], None]) -> float:
 
 
 def switch(recipe: Recipe, seconds: float) -> Row:
-    environment = executor_environment({**os.environ, **ALLOCATOR}, profile_of("cpu"), 1)
+    environment = executor_environment({**os.environ, **_MEMORY}, profile_of("cpu"), 1)
     command = [sys.executable, __file__, "--process", "switch", recipe.name, str(seconds)]
     rows = []
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
@@ -157,7 +159,7 @@ def level_processes(recipe: Recipe) -> Iterator[dict[str, Callable[[int], list[f
 
     try:
         for one in configurations():
-            environment = executor_environment({**os.environ, **ALLOCATOR}, profile_named(one.profile), 1)
+            environment = executor_environment({**os.environ, **_MEMORY}, profile_named(one.profile), 1)
             command = [sys.executable, __file__, "--process", "level", recipe.name, one.level, one.profile]
             pipe = subprocess.PIPE
             processes[one.name] = subprocess.Popen(command, env=environment, text=True, stdin=pipe, stdout=pipe)
