@@ -89,7 +89,10 @@ class PackedMatrix:
         if self._all_columns is None:
             first = torch.arange(self.values.shape[1], device=self.indices.device) * self.width
             self._all_columns = self.indices.long() + first.view(-1, 1, 1)
-        return torch.stack([(self.values * x.take(self._all_columns)).sum((1, 2)).flatten() for x in batch])
+        y = batch.new_empty(len(batch), self.values.shape[0] * LANES)
+        for x, out in zip(batch, y, strict=True):
+            out.copy_((self.values * x.take(self._all_columns)).sum((1, 2)).flatten())
+        return y
 
 
 def _check_width(width: int, columns: int) -> None:

@@ -104,5 +104,5 @@ def weights_of(model: nn.Module, *, exclude: tuple[str, ...] = ()) -> dict[str, 
             continue
         for name, parameter in module.named_parameters(recurse=False):
             if name.startswith("weight"):
-                found[f"{path}.{name}"] = parameter
+                found[f"{path}.{name}".lstrip(".")] = parameter
     return found

@@ -19,7 +19,15 @@ from isoscale.recipes.balanced.patterns import Balanced
 from isoscale.recipes.balanced.pruning import weights_of
 
 #: rows, columns, block width, kept: whole groups and not, blocks in one, two and four pairs of registers and more
-SHAPES = [(64, 50, 25, 5), (70, 96, 32, 3), (5, 100, 50, 10), (130, 256, 128, 9), (3, 512, 256, 4), (1, 8, 1, 1)]
+SHAPES = [
+    (64, 50, 25, 5),
+    (70, 96, 32, 3),
+    (5, 100, 50, 10),
+    (130, 256, 128, 9),
+    (3, 512, 256, 4),
+    (1, 8, 1, 1),
+    (9, 8, 4, 0),
+]
 compiled = pytest.mark.skipif(kernel.load() is None, reason="no compiler")
 
 
@@ -81,7 +89,7 @@ def test_products_of_whole_numbers_are_exact(shape: tuple[int, int, int, int], b
     assert torch.equal(y.double(), x.double() @ weight.double().T)
 
 
-@pytest.mark.parametrize("batch", [(), (1,), (4,), (2, 5)])
+@pytest.mark.parametrize("batch", [(), (0,), (1,), (4,), (2, 5)])
 def test_products_are_close_to_float64_for_any_batch(batch: tuple[int, ...]) -> None:
     weight, mask = balanced(70, 300, 25, 5)
     x = torch.randn(*batch, 300, generator=torch.Generator().manual_seed(2))

@@ -215,3 +215,4 @@ def test_a_pruner_of_another_schedule_is_refused() -> None:
 def test_layers_are_left_out_by_name() -> None:
     model = nn.ModuleDict({"lstm": nn.LSTM(4, 4), "words": nn.Linear(4, 9), "norm": nn.BatchNorm1d(4)})
     assert list(weights_of(model, exclude=("words",))) == ["lstm.weight_ih_l0", "lstm.weight_hh_l0"]
+    assert list(weights_of(model["words"])) == ["weight"]
