@@ -21,6 +21,7 @@ from isoscale.scheduling.state import (
     JobView,
     Pause,
     Resize,
+    SpeedModel,
     num_devices,
     shape_of,
 )
@@ -47,6 +48,8 @@ class EasyScale:
         self._blind = blind
         #: what each job held before its last growth
         self._before: dict[str, Allocation] = {}
+        #: jobs that would not grow if they could, with what they hold by the speeds that are known
+        self._content: dict[str, tuple[Allocation, SpeedModel]] = {}
 
     def decide(self, state: ClusterState) -> list[Decision]:
         pool = Pool(state.cluster, state.free, state.free_of)
@@ -74,12 +77,17 @@ class EasyScale:
     def _grow(self, state: ClusterState, pool: Pool, busy: set[str]) -> list[Decision]:
         jobs = [job for job in active_jobs(state) if job.allocation and job.name not in busy]
         bids = []
+        self._content = {job.name: self._content[job.name] for job in jobs if job.name in self._content}
         for number, job in enumerate(jobs):
+            allocation, speed = self._content.get(job.name, ((), None))
+            if speed is job.speed and allocation == job.allocation:
+                continue
             held = held_kinds(state, job)
             free = self._bound(state, pool, job)
             kinds = self._kinds(state, job)
             # The artifact takes the best of each kind; otherwise the best few of all.
             groups = [[kind] for kind in kinds] if self._blind else [kinds]
+            found = len(bids)
             for group in groups:
                 bids += [
                     (bid, number)
@@ -92,6 +100,8 @@ class EasyScale:
                         top=1 if self._blind else self._top,
                     )
                 ]
+            if len(bids) == found and all(free[kind] >= job.request.max_devices for kind in kinds):
+                self._content[job.name] = (job.allocation, job.speed)
         bids.sort(key=lambda entry: (-round(entry[0].score, 9), -entry[0].added, entry[1]))
         granted: dict[int, Decision] = {}
         for bid, number in bids:
