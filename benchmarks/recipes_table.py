@@ -41,6 +41,8 @@ WORKERS = (1, 2, 4, 8)
 SWITCH_S, LEVELS_S = 6.0, 15.0
 #: EasyScale's bound, and from which step time on it is asked for here
 LIMIT, FROM_MS = 1.02, 50.0
+#: of each side in a block, beside two steps to warm up
+_BLOCK_S = 0.4
 _GROUPS = 5
 #: trainings run in threads here and in the main thread of an executor: one arena gives them the same memory
 _MEMORY = {**ALLOCATOR, "MALLOC_ARENA_MAX": "1"}
@@ -51,21 +53,18 @@ _MEMORY = {**ALLOCATOR, "MALLOC_ARENA_MAX": "1"}
 
 def switch_process(name: str, seconds: float) -> None:
     """In a process of its own: prints a row for every k."""
-    import torch
     from recipes_sides import accumulating, training_function, under_isoscale
 
     from isoscale.core import determinism
 
     determinism.apply("elastic", 1)
-    recipe = find(name)
-    train = training_function(recipe)
+    train = training_function(find(name))
     pilot = accumulating(train, 1)
     pilot()
     turn_s = min(_timed(pilot) for _ in range(4))
     pilot.close()
-    torch.manual_seed(0)
     for k in WORKERS:
-        pairs = max(1, round(min(8, 1 / turn_s) / k)) if turn_s > 0.01 else 100
+        pairs = min(50, max(1, round(_BLOCK_S / (k * turn_s))))
         block_s = 3 * (pairs + 2) * k * turn_s
         blocks = min(12, max(3, round(seconds / block_s)))
         found = interleave(

@@ -77,6 +77,15 @@ def test_a_proof_holds_only_if_bits_agree_and_the_plan_was_carried_out(
     assert (found["steps"], found["digest"]) == (8, "d")
 
 
+def test_a_killed_run_must_end_where_stock_ddp_ended(benchmark: Any) -> None:
+    not_proven = benchmark("recipes_proof").not_proven
+    parts = {"elastic": "d", "heterogeneous": "e", "chaos": "d"}
+    rows = [row("digits", part, equal=True, digest=digest) for part, digest in parts.items()]
+    assert not_proven(rows) == []
+    assert len(not_proven([*rows[:2], row("digits", "chaos", equal=True, digest="f")])) == 1
+    assert not_proven([*rows[:2], row("digits", "chaos", equal=False, digest="")]) == ["digits (chaos)"]
+
+
 # ---- what is kept ----
 
 
