@@ -36,12 +36,12 @@ WORKERS = 1
 SEEDS = range(5)
 #: weight of guidance in the guided arm; ELECTRA's own loss is about ten times as large as BERT's
 GUIDANCE = {"bert": 0.1, "electra": 1.0}
-STEPS = {"planted": 600, "text": 600}
-EXAMINE_EVERY = {"planted": 100, "text": 60}
-FINE_TUNE_STEPS = 100
+STEPS = {"planted": 400, "text": 400}
+EXAMINE_EVERY = {"planted": 50, "text": 50}
+FINE_TUNE_STEPS = 60
 BATCH = 64
-WIDTH = 64
-RATE = {"planted": 2e-3, "text": 1e-3}
+WIDTH = 32
+RATE = {"planted": 3e-3, "text": 3e-3}
 
 
 def run(part: str, backbone: str, guidance: float, seed: int, task: Task) -> tuple[Any, list[dict[str, float]]]:

@@ -22,8 +22,8 @@ ROWS = 8
 HELD_OUT_EVERY = 5
 #: passages in a step of fine-tuning
 BATCH = 16
-VALIDATION_ROWS = 512
-TEST_PASSAGES = 800
+VALIDATION_ROWS = 384
+TEST_PASSAGES = 400
 
 
 @dataclass(frozen=True)
