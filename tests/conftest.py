@@ -30,6 +30,7 @@ LONG = (
     "tests/cli/test_verify.py::test_explain_finds_a_difference_after_a_rescale",
     "tests/cli/test_verify.py::test_what_a_plan_did_not_come_to_is_said",
     "tests/cli/test_stream.py::test_everyone_is_killed_and_the_job_resumed",
+    "tests/cli/test_mcmisp.py",
     "tests/cli/test_plan_under_fire.py",
     "tests/cli/test_porting.py::test_gpt",
     "tests/cli/test_porting.py::test_fine_tuning",
