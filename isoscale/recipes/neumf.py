@@ -61,7 +61,7 @@ def with_negatives(
 
 def train(job: isoscale.Job) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--samples", type=int, default=1000, help="users to train on")
     parser.add_argument("--width", type=int, default=32, help="size of each embedding")
     options = parser.parse_args()

@@ -128,7 +128,7 @@ def matches(
 
 def train(job: isoscale.Job) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--samples", type=int, default=2400, help="scenes to train on")
     parser.add_argument("--width", type=int, default=12, help="channels of the first layer")
     options = parser.parse_args()

@@ -21,14 +21,15 @@ IGNORED = -100
 
 @dataclass(frozen=True, slots=True)
 class Masking:
-    """BERT's rule: `fraction` of the tokens are to be predicted; of those 80 % are replaced by MASK, 10 % by a
-    random ordinary token, 10 % stay as they are.
+    """`fraction` of the tokens are to be predicted. Of those, `masked` are replaced by MASK; of the rest one half by
+    random ordinary tokens, while the other half stays. The defaults are BERT's.
 
     Every row has exactly the same number of them, at least one, so that no turn is left without a loss.
     """
 
     vocabulary: text.Vocabulary
     fraction: float = 0.15
+    masked: float = 0.8
 
     def __call__(self, samples: Sequence[tuple[torch.Tensor, ...]]) -> tuple[torch.Tensor, torch.Tensor]:
         """A batch: what the model sees, and labels (IGNORED where nothing was hidden)."""
@@ -42,6 +43,6 @@ class Masking:
         fate = torch.rand(shape, generator=generator)
         first, last = self.vocabulary.num_special, len(self.vocabulary)
         others = torch.randint(first, last, shape, generator=generator)
-        seen = torch.where(chosen & (fate < 0.8), text.MASK, rows)
-        seen = torch.where(chosen & (fate >= 0.9), others, seen)
+        seen = torch.where(chosen & (fate < self.masked), text.MASK, rows)
+        seen = torch.where(chosen & (fate >= (1 + self.masked) / 2), others, seen)
         return seen, torch.where(chosen, rows, IGNORED)

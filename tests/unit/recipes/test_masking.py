@@ -39,6 +39,11 @@ def test_hidden_tokens_are_masked_replaced_or_left() -> None:
     assert chosen.float().mean(0).sub(0.5).abs().max() < 0.05
 
 
+def test_everything_hidden_may_be_masked() -> None:
+    seen, labels = Masking(_VOCABULARY, masked=1.0).hide(_rows(100, 20))
+    assert torch.equal(seen == text.MASK, labels != IGNORED)
+
+
 def test_a_batch_draws_from_the_stream_of_the_moment() -> None:
     masking, samples = Masking(_VOCABULARY), [(row,) for row in _rows(8, 20)]
     results = []
