@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from recipes_kept import Kept, Row, add_options, chosen, code_of
+from recipes_page import write as write_page
 
 from isoscale.kinds import host_capability
 from isoscale.protocol.events import read_events
@@ -226,6 +227,8 @@ def main() -> None:
     names = [recipe.name for recipe in recipes]
     rows = [row for row in kept.rows() if row["recipe"] in names]
     print(f"\n{table(rows, names)}")
+    if options.json is None:
+        write_page()
     wrong = not_proven(rows)
     spent = sum(row["seconds"] for row in rows)
     busy = sum(row.get("processor_s", 0.0) for row in rows)

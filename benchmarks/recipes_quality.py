@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from recipes_kept import Kept, Row, add_options, chosen, code_of
+from recipes_page import write as write_page
 
 from isoscale.protocol.events import read_events
 from isoscale.recipes.catalogue import Recipe, path_of
@@ -116,6 +117,8 @@ def main() -> None:
         judge(recipe, kept, options.seed or SEEDS, again=options.again)
     rows = [row for row in kept.rows() if row["recipe"] in [recipe.name for recipe in recipes]]
     print(f"\n{table(rows)}")
+    if options.json is None:
+        write_page()
     bad = [row["recipe"] for row in rows if not row["learns"]]
     sys.exit(f"no better than knowing nothing: {', '.join(bad)}" if bad else 0)
 

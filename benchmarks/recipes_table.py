@@ -30,6 +30,7 @@ from typing import Any
 
 from measure import interleave, ratio_of
 from recipes_kept import Kept, Row, add_options, chosen, code_of
+from recipes_page import write as write_page
 
 from isoscale.backends.local import ALLOCATOR
 from isoscale.kinds import common_profile, executor_environment, profile_named, profile_of
@@ -231,9 +232,7 @@ def main() -> None:
         measure(recipe, kept, again=options.again, quick=options.quick)
     print(f"measured for {(time.monotonic() - begun) / 60:.1f} minutes")
     if kept is not None and options.json is None:
-        from recipes_page import write
-
-        write()
+        write_page()
 
 
 if __name__ == "__main__":
