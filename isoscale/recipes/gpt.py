@@ -1,6 +1,6 @@
 """A small GPT-2 that learns to write Moby Dick letter by letter, in bfloat16.
 
-    isoscale run isoscale/recipes/gpt.py --workers 4 --executors 2
+    isoscale run recipe:gpt --workers 4 --executors 2
 
 What large language models are trained with, in small: autocast to bfloat16 over float32 parameters, AdamW,
 gradient clipping, a cosine schedule with warm-up, dropout in attention, and an output layer that is the embedding
@@ -41,7 +41,8 @@ def network(vocabulary_size: int, width: int) -> nn.Module:
         eos_token_id=text.SEP,
         use_cache=False,
     )
-    return GPT2LMHeadModel(config)
+    model: nn.Module = GPT2LMHeadModel(config)
+    return model
 
 
 def next_token_loss(model: nn.Module, rows: torch.Tensor, reduction: str = "mean") -> torch.Tensor:
