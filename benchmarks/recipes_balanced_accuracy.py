@@ -17,12 +17,15 @@ import copy
 import json
 import math
 import statistics
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from measure import RESULTS, save
@@ -95,16 +98,14 @@ def lstm_study() -> Study:
 def cnn_study() -> Study:
     seen, unseen = images.Mnist(train=True, samples=2000), images.Mnist(train=False)
     validation = torch.stack([image for image, _ in unseen])
-    pool: list[list[torch.Tensor]] = []
+    # Distorting costs as much as training: the same three versions of each image serve all runs.
+    torch.manual_seed(0)
+    np.random.seed(0)
+    versions = [torch.stack([image for image, _ in seen]) for _ in range(3)]
 
     def batches() -> list[tuple[torch.Tensor, torch.Tensor]]:
-        # Distorting costs as much as training: three versions of each image serve all runs of a seed.
-        if len(pool) < 3:
-            pool.append([image for image, _ in seen])
-        version = pool[int(torch.randint(len(pool), ()))]
-        order = torch.randperm(len(seen)).tolist()
-        groups = [order[i : i + 64] for i in range(0, len(order), 64)]
-        return [(torch.stack([version[i] for i in group]), seen.labels[group]) for group in groups]
+        version = versions[int(torch.randint(len(versions), ()))]
+        return [(version[group], seen.labels[group]) for group in torch.randperm(len(seen)).split(64)]
 
     def judge(model: nn.Module) -> dict[str, float]:
         right = (model(validation).argmax(1) == unseen.labels).double().mean().item()
@@ -143,7 +144,7 @@ def train(study: Study, model: nn.Module, optimizer: torch.optim.Optimizer, prun
                 pruner.after_step(step)
 
 
-def run_seed(name: str, seed: int) -> None:
+def run_seed(name: str, seed: int, scratch: Path) -> None:
     done = {_key(row) for row in stored()}
     missing = [s for s in SETTINGS if (name, seed, *s) not in done]
     if not missing:
@@ -152,7 +153,14 @@ def run_seed(name: str, seed: int) -> None:
     torch.manual_seed(seed)
     model = study.make()
     optimizer = study.optimizer(model.parameters())
-    train(study, model, optimizer, None, study.dense_epochs)
+    dense = scratch / f"{name}-{seed}.pt"
+    if dense.exists():
+        state = torch.load(dense, weights_only=True)
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+    else:
+        train(study, model, optimizer, None, study.dense_epochs)
+        torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, dense)
     steps = study.epochs * len(study.batches())
     for pattern, sparsity in missing:
         start = time.perf_counter()
@@ -208,11 +216,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", help="lstm, cnn; none: only print the table of what there is")
     parser.add_argument("--seeds", type=int, nargs="*", default=list(SEEDS))
+    parser.add_argument("--scratch", type=Path, default=Path(tempfile.gettempdir()) / NAME, help="dense models")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    options.scratch.mkdir(exist_ok=True)
     for seed in options.seeds:
         for name in options.models:
-            run_seed(name, seed)
+            run_seed(name, seed, options.scratch)
     print(table(stored()))
 
 
