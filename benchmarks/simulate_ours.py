@@ -10,8 +10,9 @@ Parameters (`horizon_s`, `trust`, `doubt`, `CAUTION`, what is expected beyond th
 Of these, workload 6 had been run with versions of the day before; no parameter follows from it.
 Published figures: `results-jobload/pollux-*` of the original's data, per workload.
 
-With `--itp` instead: a week of the ITP trace (cluster 2 of ElasticFlow's, which nothing was tuned on) on 8 nodes of 8,
-speeds drawn by seed from measured curves, durations known to nobody. Nothing is published to compare with.
+With `--itp` instead: the first three weeks of the ITP trace (cluster 2 of ElasticFlow's, which nothing was tuned on), one
+by one, on 8 nodes of 8; speeds drawn by seed from measured curves, durations known to nobody. Nothing is published to
+compare with.
 """
 
 from __future__ import annotations
@@ -35,8 +36,9 @@ _COSTS = "free:start_s=30,resume_s=30,rescale_s=30"
 _TUNED_ON = range(1, 5)
 #: seconds that one decision of the original takes
 _ARTIFACT_DECISION_S = 3.3
-#: week and cluster of the ITP slice
-_ITP = ("cluster02.csv", 168.0, "8x(A100*8)")
+#: file, weeks and cluster of the ITP slice
+_ITP = ("cluster02.csv", (1, 2, 3), "8x(A100*8)")
+_WEEK_S = 7 * 86_400.0
 
 
 def main() -> None:
@@ -59,7 +61,7 @@ def main() -> None:
 
 
 def _key(row: dict[str, Any]) -> tuple[str, str]:
-    return row["policy"], row.get("load", "")
+    return row["policy"], row.get("load") or row["trace"]
 
 
 def _pollux(arguments: argparse.Namespace) -> Iterator[list[dict[str, Any]]]:
@@ -125,18 +127,19 @@ def _mean(rows: list[dict[str, Any]], policy: str, load: str, group: str) -> dic
 
 
 def _itp(data: Path, policies: str) -> Iterator[list[dict[str, Any]]]:
-    file, hours, cluster = _ITP
-    experiment = Experiment(
-        trace=str(data / "elasticflow-itp" / "raw" / file),
-        cluster=cluster,
-        workload=Workload(end_s=hours * 3600.0, drop_large=True),
-        options=Options(costs=parse_costs(_COSTS), interval_s=60.0),
-    )
-    jobs = experiment.jobs(0)
-    for policy, _ in parse_policies(policies):
-        _, row = run(experiment, policy, jobs)
-        print(f"ITP {policy:20}: {row['mean_jct_s']} s, p50 {row['p50_jct_s']} s, {row['cpu_s']} CPU s", flush=True)
-        yield [{"trace": f"ITP {file}, first {hours:g} h", "cluster": cluster, "jobs": len(jobs), **row}]
+    file, weeks, cluster = _ITP
+    for week in weeks:
+        experiment = Experiment(
+            trace=str(data / "elasticflow-itp" / "raw" / file),
+            cluster=cluster,
+            workload=Workload(begin_s=(week - 1) * _WEEK_S, end_s=week * _WEEK_S, drop_large=True),
+            options=Options(costs=parse_costs(_COSTS), interval_s=60.0),
+        )
+        jobs = experiment.jobs(0)
+        for policy, _ in parse_policies(policies):
+            _, row = run(experiment, policy, jobs)
+            print(f"ITP week {week} {policy:17}: {row['mean_jct_s']} s, p50 {row['p50_jct_s']} s", flush=True)
+            yield [{"trace": f"ITP {file}, week {week}", "cluster": cluster, "jobs": len(jobs), **row}]
 
 
 if __name__ == "__main__":
