@@ -10,9 +10,9 @@ Parameters (`horizon_s`, `trust`, `doubt`, `CAUTION`, what is expected beyond th
 Of these, workload 6 had been run with versions of the day before; no parameter follows from it.
 Published figures: `results-jobload/pollux-*` of the original's data, per workload.
 
-With `--itp` instead: the first three weeks of the ITP trace (cluster 2 of ElasticFlow's, which nothing was tuned on), one
-by one, on 8 nodes of 8; speeds drawn by seed from measured curves, durations known to nobody. Nothing is published to
-compare with.
+With `--itp` instead: the first three weeks of the ITP trace (cluster 2 of ElasticFlow's, which nothing was tuned on),
+one by one, on 8 nodes of 8; speeds drawn by seed from measured curves, durations known to nobody. Nothing is published
+to compare with.
 """
 
 from __future__ import annotations
