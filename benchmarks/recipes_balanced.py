@@ -23,6 +23,8 @@ from typing import Any
 
 import torch
 from measure import percentile, quick_option, save
+from recipes_balanced_tables import models as tables_of_models
+from recipes_balanced_tables import speed
 from torch import nn
 
 from isoscale.recipes import balanced_cnn
@@ -202,27 +204,6 @@ def whole_models(rounds: int) -> list[dict[str, Any]]:
     return results
 
 
-def table(rows: list[dict[str, Any]], models: list[dict[str, Any]]) -> str:
-    """For docs/recipes.md."""
-    lines = [
-        "| matrix | sparsity | block | cache | dense, us | packed, us | x dense | x CSR | x int32 CSR | read, us |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    for row in rows:
-        size = " x ".join(map(str, row["shape"]))
-        figures = [row["us"]["dense"], row["us"]["kernel"]]
-        ratios = [row["against_dense"], row["against_csr_int64"], row["against_csr_int32"]]
-        cells = [f"{row['matrix']}, {size}", f"{row['sparsity']:.3g}", row["block_width"], row["cache"]]
-        cells += [f"{value:.0f}" for value in figures] + [f"{value:.2f}" for value in ratios]
-        cells.append(" / ".join(f"{value:.0f}" for value in row["read_once_us"].values()))
-        lines.append("| " + " | ".join(map(str, cells)) + " |")
-    lines += ["", "| model | dense, us | packed, us | x dense |", "|---|---|---|---|"]
-    for model in models:
-        us = model["us"]
-        lines.append(f"| {model['model']} | {us['dense']:.0f} | {us['packed']:.0f} | {model['against_dense']:.2f} |")
-    return "\n".join(lines)
-
-
 def main() -> None:
     options = quick_option(__doc__ or "")
     warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
@@ -244,7 +225,7 @@ def main() -> None:
                 flush=True,
             )
     models = whole_models(rounds)
-    print(table(rows, models))
+    print(speed(rows), tables_of_models(models), sep="\n\n")
     if not options.quick:
         compiled = kernel.load()
         assert compiled is not None

@@ -16,7 +16,6 @@ import argparse
 import copy
 import json
 import math
-import statistics
 import tempfile
 import time
 from collections.abc import Callable
@@ -29,6 +28,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from measure import RESULTS, save
+from recipes_balanced_tables import SPARSITIES, accuracy
 from torch import nn
 
 from isoscale.recipes import balanced_cnn, balanced_lstm
@@ -39,11 +39,8 @@ from isoscale.recipes.data import images
 
 NAME = "recipes_balanced_accuracy"
 SEEDS = range(5)
-SPARSITIES = ("0.5", "0.7", "0.8", "0.9")
 SETTINGS = [("dense", "0"), *((pattern, s) for s in SPARSITIES for pattern in ("balanced", "random", "block"))]
 STAGES = 10
-#: Student's t for 95 %, by degrees of freedom
-T_95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776}
 
 
 @dataclass(frozen=True)
@@ -187,27 +184,6 @@ def stored() -> list[dict[str, Any]]:
     return list(json.loads(path.read_text())["rows"]) if path.exists() else []
 
 
-def table(rows: list[dict[str, Any]]) -> str:
-    """Means over seeds, and balanced less random, paired by seed, with a 95 % interval; for docs/recipes.md."""
-    lines = ["| | sparsity | dense | balanced | random | block | balanced - random |", "|---|---|---|---|---|---|---|"]
-    for name, metric in (("lstm", "accuracy"), ("lstm", "perplexity"), ("cnn", "accuracy")):
-        for sparsity in SPARSITIES:
-            found = {p: _values(rows, name, p, sparsity, metric) for p in ("dense", "balanced", "random", "block")}
-            means = [f"{statistics.mean(v.values()):.2f}" if v else "" for v in found.values()]
-            gaps = [v - found["random"][seed] for seed, v in found["balanced"].items() if seed in found["random"]]
-            gap = ""
-            if len(gaps) > 1:
-                half = T_95[len(gaps) - 1] * statistics.stdev(gaps) / math.sqrt(len(gaps))
-                gap = f"{statistics.mean(gaps):+.2f} +- {half:.2f} ({len(gaps)} seeds)"
-            lines.append(f"| {name}, {metric} | {sparsity} | {' | '.join(means)} | {gap} |")
-    return "\n".join(lines)
-
-
-def _values(rows: list[dict[str, Any]], name: str, pattern: str, sparsity: str, metric: str) -> dict[int, float]:
-    wanted = (name, pattern, "0" if pattern == "dense" else sparsity)
-    return {r["seed"]: r[metric] for r in rows if (r["model"], r["pattern"], r["sparsity"]) == wanted}
-
-
 def _key(row: dict[str, Any]) -> tuple[str, int, str, str]:
     return row["model"], row["seed"], row["pattern"], row["sparsity"]
 
@@ -223,7 +199,7 @@ def main() -> None:
     for seed in options.seeds:
         for name in options.models:
             run_seed(name, seed, options.scratch)
-    print(table(stored()))
+    print(accuracy(stored()))
 
 
 if __name__ == "__main__":

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import recipes_balanced_tables as balanced
+
 from isoscale.recipes.catalogue import RECIPES, Recipe
 
 HERE = Path(__file__).parent
@@ -121,9 +123,17 @@ _TABLES: dict[str, tuple[str, Callable[[Rows], str]]] = {
     "proofs": ("recipes_proof", proofs),
     "speed": ("recipes_table", speed),
 }
+#: tables that are not of all recipes: the benchmark, which of its lists, and the table
+_OTHERS: dict[str, tuple[str, str, Callable[[list[dict[str, Any]]], str]]] = {
+    "balanced_accuracy": ("recipes_balanced_accuracy", "rows", balanced.accuracy),
+    "balanced_speed": ("recipes_balanced", "rows", balanced.speed),
+    "balanced_models": ("recipes_balanced", "models", balanced.models),
+}
 
 
 def generated(name: str) -> str:
+    if name in _OTHERS:
+        return _other(*_OTHERS[name])
     file, make = _TABLES[name]
     path = HERE / "results" / f"{file}.json"
     result = json.loads(path.read_text()) if path.exists() else None
@@ -132,6 +142,15 @@ def generated(name: str) -> str:
         rows.setdefault(row["recipe"], {})[row["part"]] = row
     when = f"{result['date']}, torch {result['torch']}, {result['cpu']}" if result else "not run yet"
     return f"`python benchmarks/{file}.py`, {when}.\n\n{make(rows)}\n"
+
+
+def _other(file: str, part: str, make: Callable[[list[dict[str, Any]]], str]) -> str:
+    path = HERE / "results" / f"{file}.json"
+    if not path.exists():
+        return f"`python benchmarks/{file}.py`, not run yet.\n"
+    result = json.loads(path.read_text())
+    when = f"{result['date']}, torch {result['torch']}, {result['cpu']}"
+    return f"`{result['command']}`, {when}.\n\n{make(result[part])}\n"
 
 
 def page(text: str) -> str:
