@@ -9,16 +9,16 @@ rule itself is in `data.stream_rule`.
 
 from __future__ import annotations
 
+import struct
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import msgspec
 import torch
 
 from isoscale.core import codec
-from isoscale.data.readers.source import Source
+from isoscale.data.readers.source import Position, Source
 from isoscale.data.stream_ledger import content_sum
 from isoscale.data.stream_rest import Rest
 from isoscale.data.stream_rule import Rule, deal, partition_order
@@ -30,7 +30,8 @@ __all__ = ["LogicalStream", "Move", "PassCounts"]
 Move = Literal["hand out", "count", "step", "end"]
 
 _MASK = 2**64 - 1
-_encode = msgspec.msgpack.Encoder().encode
+#: a place whose position is a number, or none (-1); others are larger
+_NUMBERS = struct.Struct("<QQQqQQ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,10 @@ class LogicalStream:
         self._next = 0
         self._places = [Place()] * rule.num_logical_workers
         self._marked = list(self._places)
+        #: places of workers elsewhere, as they were told; only of those who have, and had, all that they look ahead, so
+        #: that nothing is to be decided by them. What one tells next replaces it, and most are never unpacked.
+        self._heard: dict[int, bytes] = {}
+        self._much = self._ahead.to_bytes(8, "little")
         self._is_counted = False
         self._tail: _Tail | None = None
         self._before = _Before()
@@ -98,6 +103,7 @@ class LogicalStream:
     def begin(self, epoch: int) -> None:
         """A pass begins, with all partitions in the epoch's order."""
         self.stop()
+        self._unpack_heard()
         if self._rule.tail != "carry":
             self._places = [Place(content=place.content) for place in self._places]
         self._epoch, self._next, self._is_counted, self._tail = epoch, 0, False, None
@@ -151,6 +157,7 @@ class LogicalStream:
             self._tail.step += 1
 
     def counts(self) -> PassCounts:
+        self._unpack_heard()
         used = sum(place.used for place in self._places) - self._before.used
         rest = sum(place.left for place in self._places) if self._is_counted else -1
         if self._tail is not None:
@@ -165,11 +172,21 @@ class LogicalStream:
         """These logical workers, and no others, live here."""
         if ranks != self._ranks:
             self._ranks = ranks
+            self._unpack_heard()
             for rank in [rank for rank in self._samples if rank not in ranks]:
                 self._let_go(rank)
 
     def fetch(self, logical_rank: int, *, here: bool) -> list[Any]:
         """A worker's samples of the present step, as they are stored; nothing changes if it lives elsewhere."""
+        if here and self._tail is None:
+            # What `take` and `use` do, but for reading ahead: some readers are fast enough for that to be seen.
+            samples, place = self._samples_of(logical_rank), self._places[logical_rank]
+            stored = samples.take(self._rule.batch_size)
+            place = samples.place(place)
+            if self._ledger:
+                place = place._replace(content=(place.content + content_sum(stored)) & _MASK)
+            self._places[logical_rank] = place
+            return stored
         if here:
             stored = self.take(logical_rank)
             self.use(logical_rank)
@@ -233,13 +250,21 @@ class LogicalStream:
         return b"" if place is self._marked[logical_rank] else _pack(place)
 
     def adopt(self, logical_rank: int, changes: bytes, *, here: bool) -> None:
-        if not here:
-            self._places[logical_rank] = _unpack(changes, self._marked[logical_rank])
+        if here:
+            return
+        place = self._places[logical_rank]
+        if place.left == self._ahead and changes[8:16] == self._much and len(changes) == _NUMBERS.size:
+            self._heard[logical_rank] = changes
+        else:
+            self._heard.pop(logical_rank, None)
+            self._places[logical_rank] = _unpack(changes, place)
+        if logical_rank in self._samples:
             self._let_go(logical_rank)
 
     # ---- whole state, for checkpoints and newcomers ----
 
     def state(self) -> dict[str, Any]:
+        self._unpack_heard()
         tail = None
         if self._tail is not None:
             tail = {
@@ -266,6 +291,7 @@ class LogicalStream:
                 remedy="the files, their sizes and the way they are cut must be what they were",
             )
         self.stop()
+        self._heard.clear()
         self._epoch, self._next, self._is_counted = state["epoch"], state["handed"], state["counted"]
         self._order = partition_order(self.source.num_partitions, self._rule, self._epoch)
         self._places = [Place.from_state(place) for place in state["places"]]
@@ -280,6 +306,7 @@ class LogicalStream:
 
     def _deal(self) -> bool:
         """The rest to all workers; False if there is none. Raises UserError if it is too small for all to have some."""
+        self._unpack_heard()
         rest = [place.left for place in self._places]
         total, bounds = sum(rest), deal(rest, self._rule)
         if not bounds and self._training and total:
@@ -306,6 +333,12 @@ class LogicalStream:
         batch = step * self._rule.num_logical_workers + logical_rank
         return self._tail.bounds[batch : batch + 2]
 
+    def _unpack_heard(self) -> None:
+        for rank, changes in self._heard.items():
+            # It was sealed before the mark, if there is one.
+            self._places[rank] = self._marked[rank] = _unpack(changes, self._places[rank])
+        self._heard.clear()
+
     def _let_go(self, logical_rank: int) -> None:
         """What was read or taken for a worker is read again from its place, if it is needed."""
         self._taken.pop(logical_rank, None)
@@ -322,6 +355,7 @@ class LogicalStream:
         return samples
 
     def _open(self, logical_rank: int, place: Place | None = None) -> WorkerSamples:
+        self._unpack_heard()
         at = self._places[logical_rank] if place is None else place
         return WorkerSamples(self.source, self._rule, self._sequence, logical_rank, at)
 
@@ -344,16 +378,21 @@ class LogicalStream:
 
 def _pack(place: Place) -> bytes:
     used, left, anchor, position, num_before, _, content = place  # which partitions it has, everybody knows
-    state = [used, left, anchor, position, num_before, content.to_bytes(8, "little") if content else b""]
     if position is None or type(position) is int:
-        return b"m" + _encode(state)
-    return b"c" + codec.pack(state).numpy().tobytes()
+        return _NUMBERS.pack(used, left, anchor, -1 if position is None else position, num_before, content)
+    state = [used, left, anchor, position, num_before, content.to_bytes(8, "little")]
+    return codec.pack(state).numpy().tobytes().ljust(_NUMBERS.size + 1, b"\0")
 
 
 def _unpack(changes: bytes, before: Place) -> Place:
-    if changes[:1] == b"m":
-        state = msgspec.msgpack.decode(changes[1:])
+    position: Position
+    if len(changes) == _NUMBERS.size:
+        used, left, anchor, number, num_before, content = _NUMBERS.unpack(changes)
+        position = None if number < 0 else number
     else:
-        state = codec.unpack(torch.frombuffer(bytearray(changes[1:]), dtype=torch.uint8))
-    num_before = state[4]
-    return Place.from_state([*state[:5], before.partitions[num_before - before.num_before :], state[5]])
+        state = codec.unpack(torch.frombuffer(bytearray(changes), dtype=torch.uint8))
+        used, left, anchor, position, num_before, packed = state
+        content = int.from_bytes(packed, "little")
+    passed = num_before - before.num_before
+    partitions = before.partitions[passed:] if passed else before.partitions
+    return Place._make((used, left, anchor, position, num_before, partitions, content))

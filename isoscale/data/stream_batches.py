@@ -31,8 +31,10 @@ class _Samples:
         self._source, self._transform = source, transform
 
     def __getitems__(self, stored: list[Any]) -> list[Any]:
-        samples = self._source.decode(stored)
-        return list(samples) if self._transform is None else [self._transform(sample) for sample in samples]
+        samples, transform = self._source.decode(stored), self._transform
+        if transform is not None:
+            return [transform(sample) for sample in samples]
+        return samples if type(samples) is list else list(samples)
 
 
 class StreamBatches:
@@ -53,6 +55,11 @@ class StreamBatches:
         if processes is not None:
             self._workers = VirtualWorkers(self._samples, collate, processes, num_logical_workers=num_logical_workers)
             self._ahead = processes.ahead
+
+    @property
+    def carried(self) -> LogicalStream | StreamBatches:
+        """What all executors must know: without loader processes that is the stream's own state."""
+        return self.stream if self._workers is None else self
 
     @property
     def draws(self) -> bool:
@@ -104,41 +111,36 @@ class StreamBatches:
         if self._workers is not None:
             self._workers.stop()
 
-    # ---- carried with steps and rounds ----
+    # ---- carried with steps and rounds, where there are loader processes ----
 
     def mark(self) -> None:
+        assert self._workers is not None
         self.stream.mark()
-        if self._workers is not None:
-            self._workers.mark()
+        self._workers.mark()
 
     def rewind(self) -> None:
+        assert self._workers is not None
         self.stream.rewind()
-        if self._workers is not None:
-            self._workers.forget()
+        self._workers.forget()
 
     def changes_of(self, logical_rank: int) -> bytes:
-        place = self.stream.changes_of(logical_rank)
-        if self._workers is None:
-            return place
-        streams = self._workers.changes_of(logical_rank)
+        assert self._workers is not None
+        place, streams = self.stream.changes_of(logical_rank), self._workers.changes_of(logical_rank)
         return _encode((place, streams)) if place or streams else b""
 
     def adopt(self, logical_rank: int, changes: bytes, *, here: bool) -> None:
-        if self._workers is None:
-            self.stream.adopt(logical_rank, changes, here=here)
-            return
+        assert self._workers is not None
         place, streams = _changes.decode(changes)
         if place:
             self.stream.adopt(logical_rank, place, here=here)
         if streams:
             self._workers.adopt(logical_rank, streams)
 
-    # ---- whole state, for checkpoints and newcomers ----
-
     def state(self) -> dict[str, Any]:
-        return self.stream.state() | {"workers": {} if self._workers is None else self._workers.state()}
+        assert self._workers is not None
+        return {"stream": self.stream.state(), "workers": self._workers.state()}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        self.stream.load_state(state)
-        if self._workers is not None:
-            self._workers.load_state(state["workers"])
+        assert self._workers is not None
+        self.stream.load_state(state["stream"])
+        self._workers.load_state(state["workers"])

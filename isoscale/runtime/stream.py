@@ -52,8 +52,8 @@ class StreamOptions(TypedDict, total=False):
 
 class StreamLoader(Loader):
     def __init__(self, job: Job, name: str, batches: StreamBatches, *, train: bool) -> None:
-        super().__init__(job, name, batches, train=train)
-        self._batches, self._stream = batches, batches.stream
+        super().__init__(job, name, batches.carried, train=train)
+        self._made, self._stream = batches, batches.stream
         self._last_num_steps = 0
 
     @property
@@ -62,8 +62,8 @@ class StreamLoader(Loader):
         return self._stream.counts()
 
     def _begin_pass(self) -> None:
-        seeds = self._job._engine.contexts.draw_base_seeds() if self._batches.draws else []
-        self._batches.begin(self._job.epoch, seeds)
+        seeds = self._job._engine.contexts.draw_base_seeds() if self._made.draws else []
+        self._made.begin(self._job.epoch, seeds)
 
     def _num_steps(self) -> int:
         return self._last_num_steps
@@ -77,7 +77,7 @@ class StreamLoader(Loader):
                 self._tell("partitions", to=[list(pair) for pair in handed])
                 self._seal_round(move)
             elif move == "count":
-                self._batches.count()
+                self._made.count()
                 self._seal_round(move)
             else:
                 break
@@ -89,7 +89,7 @@ class StreamLoader(Loader):
     def _seal_round(self, why: str) -> None:
         """A seal without turns, by which everybody learns what everybody has."""
         job, engine = self._job, self._job._engine
-        engine.carried = self._batches
+        engine.carried = self.batches
         handed_out = self.counts.handed_out
         where = (
             f"{self.name} {why} ({handed_out} partitions of {self._stream.source.identity}) before batch {self.index}"
@@ -105,10 +105,10 @@ class StreamLoader(Loader):
         self._stream.end_step()
 
     def _settle(self, ranks: range) -> None:
-        self._batches.open(ranks, self.index)
+        self._made.open(ranks, self.index)
 
     def _read(self, logical_rank: int, *, here: bool) -> Any:
-        return self._batches.fetch(logical_rank, self.index, NO_BATCH, here=here)
+        return self._made.fetch(logical_rank, self.index, NO_BATCH, here=here)
 
     def _tell(self, event: str, **fields: Any) -> None:
         if not self._train:

@@ -140,7 +140,7 @@ class Fleet:
             newcomer = self._make()
             if stay:
                 newcomer.begin(7, [])  # what it does on its way has no effect
-                newcomer.load_state(stay[0].state())
+                newcomer.carried.load_state(stay[0].carried.state())
             self.batches.append(newcomer)
 
     def begin(self, epoch: int) -> None:
@@ -152,7 +152,7 @@ class Fleet:
         """Others go on from what was saved."""
         later = Fleet(self._sizes, self._rule, shares, ledger=self._ledger, ahead=self._ahead)
         for one in later.batches:
-            one.load_state(self.batches[0].state())
+            one.carried.load_state(self.batches[0].carried.state())
         later.index = self.index
         return later
 
@@ -172,7 +172,7 @@ class Fleet:
             else:
                 return move
             for one in self.batches:
-                one.mark()
+                one.carried.mark()
             self._exchange()
             for stream in self.streams:
                 stream.end_round()
@@ -191,20 +191,20 @@ class Fleet:
         for e in range(len(self.batches)):
             self._turns(e, at_most=turns)
         for one in self.batches:
-            one.rewind()
+            one.carried.rewind()
         self.place(shares, lost=lost)
 
     def _turns(self, executor: int, *, at_most: int | None = None) -> list[list[Sample]]:
         one, ranks = self.batches[executor], self.placement.ranks_of(executor)
-        one.mark()
+        one.carried.mark()
         one.open(ranks, self.index)
         return [one.fetch(rank, self.index, [], here=True) for rank in ranks[:at_most]]
 
     def _exchange(self) -> None:
         changes = {}
         for e, one in enumerate(self.batches):
-            changes |= {rank: (e, one.changes_of(rank)) for rank in self.placement.ranks_of(e)}
+            changes |= {rank: (e, one.carried.changes_of(rank)) for rank in self.placement.ranks_of(e)}
         for e, one in enumerate(self.batches):
             for rank, (owner, change) in changes.items():
                 if change:
-                    one.adopt(rank, change, here=owner == e)
+                    one.carried.adopt(rank, change, here=owner == e)
