@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from isoscale.scheduling.growth import counts_shape, growth_proposals, slowed
+from isoscale.scheduling.growth import Proposal, counts_shape, growth_proposals, slowed
 from isoscale.scheduling.placement import Pool, Target, begin
 from isoscale.scheduling.policies.counting import active_jobs
 from isoscale.scheduling.policy import register
@@ -76,7 +76,7 @@ class EasyScale:
 
     def _grow(self, state: ClusterState, pool: Pool, busy: set[str]) -> list[Decision]:
         jobs = [job for job in active_jobs(state) if job.allocation and job.name not in busy]
-        bids = []
+        bids: list[tuple[Proposal, int]] = []
         self._content = {job.name: self._content[job.name] for job in jobs if job.name in self._content}
         for number, job in enumerate(jobs):
             allocation, speed = self._content.get(job.name, ((), None))
