@@ -13,10 +13,11 @@ as long as it ran (what a public implementation gives as EDL's settings), or aft
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from pathlib import Path
 
-from measure import save
+from measure import RESULTS, save
 from simulate_tools import options, parsed, rounded, run
 
 from isoscale.sim.costs import parse_costs
@@ -32,16 +33,21 @@ _SETTINGS = {
     "Pollux's": {"threshold_s": 16 * 3600.0, "starvation": 0.0},
 }
 _COSTS = {"stop-free": 0.5, "stop-resume": 30.0}
-#: settings and costs of each curve: stop-resume is what EDL improves on
-_CURVES = (("EDL's", "stop-free"), ("Pollux's", "stop-free"), ("EDL's", "stop-resume"))
+#: settings, costs and loads of each curve: stop-resume is what EDL improves on
+_CURVES = (("EDL's", "stop-free", _LOADS), ("Pollux's", "stop-free", _LOADS), ("EDL's", "stop-resume", _LOADS[2:8:2]))
 
 
 def main() -> None:
-    arguments = parsed(options(__doc__ or ""))
+    parser = options(__doc__ or "")
+    parser.add_argument("--add", action="store_true", help="only what was not saved before")
+    arguments = parsed(parser)
+    kept = RESULTS / "simulate_tiresias.json"
+    saved = json.loads(kept.read_text())["rows"] if arguments.add and kept.exists() else []
+    known = {(row["settings"], row["costs"], row["load"]): row for row in saved}
     rows = []
-    for settings, costs in _CURVES:
-        for load in _LOADS[1:4:2] if arguments.quick else _LOADS:
-            rows.append(_compare(arguments.data, settings, costs, load))
+    for settings, costs, loads in _CURVES:
+        for load in loads[:2] if arguments.quick else loads:
+            rows.append(known.get((settings, costs, load)) or _compare(arguments.data, settings, costs, load))
             if not arguments.quick:
                 save("simulate_tiresias", rows)
 
