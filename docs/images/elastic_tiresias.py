@@ -35,9 +35,9 @@ def draw_gain(axes, rows):
             axes.plot(loads, gains, style, color=COLOURS[settings], marker="o", markersize=3, label=label)
             if costs == "stop-free":
                 alone = [100 * row["shorter_by_expansion_alone"] for row in points]
-                axes.plot(loads, alone, "--", color=COLOURS[settings], linewidth=1, label="the same, expansion alone")
+                axes.plot(loads, alone, "--", color=COLOURS[settings], linewidth=1, label=f"{label}, expansion alone")
     axes.axhline(89.5, color=SOFT, linewidth=0.8)
-    axes.text(0.1, 91, "EDL's claim, at a load it does not state", color=SOFT, fontsize=8)
+    axes.text(0.1, 90.5, "EDL: 89.5 %, at a load it does not state", color=SOFT, fontsize=8)
     axes.axhline(0, color=SOFT, linewidth=0.8)
     axes.set_ylim(None, 100)
     axes.set_ylabel("%")
@@ -51,12 +51,13 @@ def draw_times(axes, rows):
             label = f"{name.replace('_', '-')}, {THRESHOLDS[settings]}"
             axes.plot(loads, hours, style, color=COLOURS[settings], marker="o", markersize=3, label=label)
     axes.set_yscale("log")
+    axes.set_yticks([0.5, 1, 2, 5, 10, 20], ["0.5", "1", "2", "5", "10", "20"])
     axes.set_ylabel("hours")
 
 
 def main():
     rows = json.loads(RESULT.read_text())["rows"]
-    figure, both = pyplot.subplots(1, 2, figsize=(10.5, 4.2), layout="constrained")
+    figure, both = pyplot.subplots(1, 2, figsize=(10.5, 5.0), layout="constrained")
     for axes, draw in zip(both, (draw_gain, draw_times), strict=True):
         draw(axes, rows)
         axes.set_xscale("log")
@@ -66,7 +67,7 @@ def main():
         axes.axvline(1, color=LINE, zorder=0)
         axes.grid(axis="y", color=LINE)
         axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(frameon=False, fontsize=7.5, loc="lower right" if draw is draw_times else "best")
+        axes.legend(frameon=False, fontsize=7.5, loc="upper center", bbox_to_anchor=(0.5, -0.14))
     figure.savefig(Path(__file__).with_suffix(".svg"), facecolor="white", metadata={"Date": None})
 
 
