@@ -109,7 +109,7 @@ def _interleave(rows: torch.Tensor) -> torch.Tensor:
     """[rows, blocks, keep] -> [groups, blocks, keep, lanes]; rows that fill up the last group are zeros."""
     missing = -rows.shape[0] % LANES
     whole = torch.cat([rows, rows.new_zeros(missing, *rows.shape[1:])])
-    return whole.unflatten(0, (len(whole) // LANES, LANES)).permute(0, 2, 3, 1).contiguous()
+    return whole.reshape(len(whole) // LANES, LANES, *rows.shape[1:]).permute(0, 2, 3, 1).contiguous()
 
 
 def _separate(lanes: torch.Tensor) -> torch.Tensor:
