@@ -48,7 +48,7 @@ def network(vocabulary_size: int, width: int) -> nn.Module:
 def train(job: isoscale.Job) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epochs", type=int, default=1)
-    parser.add_argument("--samples", type=int, default=66768, help="rows of text to train on (of 66,768)")
+    parser.add_argument("--samples", type=int, default=51200, help="rows of text to train on (of 66,768)")
     parser.add_argument("--width", type=int, default=64)
     options = parser.parse_args()
 

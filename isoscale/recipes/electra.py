@@ -29,7 +29,7 @@ from isoscale.recipes.data.masking import IGNORED, Masking
 _LENGTH = 16
 _BATCH = 32
 #: weight of the discriminator's loss; the paper's 50 balances guesses among thirty thousand words, not sixty letters
-_LAMBDA = 10.0
+_LAMBDA = 5.0
 _SCORE_BINS = 1000
 
 
@@ -38,8 +38,8 @@ class Electra(nn.Module):
 
     def __init__(self, vocabulary_size: int, width: int) -> None:
         super().__init__()
-        self.discriminator = ElectraForPreTraining(_config(vocabulary_size, width, width))
-        self.generator = ElectraForMaskedLM(_config(vocabulary_size, width, width // 2))
+        self.discriminator = ElectraForPreTraining(_config(vocabulary_size, width, layers=2))
+        self.generator = ElectraForMaskedLM(_config(vocabulary_size, width, layers=1))
         shared = self.discriminator.electra.embeddings
         mine = self.generator.electra.embeddings
         mine.word_embeddings, mine.position_embeddings = shared.word_embeddings, shared.position_embeddings
@@ -56,12 +56,12 @@ class Electra(nn.Module):
         return guesses, self.discriminator(input_ids=forged).logits, hidden & (forged != labels)
 
 
-def _config(vocabulary_size: int, embedding: int, width: int) -> ElectraConfig:
+def _config(vocabulary_size: int, width: int, layers: int) -> ElectraConfig:
     return ElectraConfig(
         vocab_size=vocabulary_size,
-        embedding_size=embedding,
+        embedding_size=width,
         hidden_size=width,
-        num_hidden_layers=2,
+        num_hidden_layers=layers,
         num_attention_heads=4,
         intermediate_size=4 * width,
         max_position_embeddings=_LENGTH,
@@ -106,7 +106,7 @@ def train(job: isoscale.Job) -> None:
     training, held_out = text.split(text.blocks(vocabulary.encode(letters), _LENGTH))
     training, held_out = training[: options.samples], held_out[: max(options.samples // 12, 64)]
     unigram = text.unigram(training, held_out, len(vocabulary)).perplexity
-    masking = Masking(vocabulary, masked=1.0)
+    masking = Masking(vocabulary, fraction=0.25, masked=1.0)
 
     model = job.model(Electra(len(vocabulary), options.width))
     optimizer = job.keep("optimizer", torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.01))
@@ -140,12 +140,12 @@ def train(job: isoscale.Job) -> None:
                 )
         model.train()
         totals = validation.totals
-        genuine, false = totals["scores"].sum(1).tolist()
+        genuine, fake = totals["scores"].sum(1).tolist()
         job.log(
             auc=area_under_roc(totals["scores"]),
             baseline=0.5,
-            accuracy=totals["right"] / (genuine + false),
-            all_genuine=genuine / (genuine + false),
+            accuracy=totals["right"] / (genuine + fake),
+            all_genuine=genuine / (genuine + fake),
             generator_perplexity=math.exp(totals["nats"] / totals["hidden"]),
             unigram_perplexity=unigram,
         )
