@@ -109,7 +109,7 @@ def summary(runs: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
             both = [(plain, guided) for plain, guided in pairs if plain is not None and guided is not None]
             for measure_ in measures if both else ():
                 ends = [(_end(plain[measure_]), _end(guided[measure_])) for plain, guided in both]
-                row: dict[str, Any] = {"part": part, "backbone": backbone, "measure": measure_}
+                row = _row(part, backbone, measure_)
                 row["plain"] = interval([plain for plain, _ in ends])
                 row["guided"] = interval([guided for _, guided in ends])
                 row["difference"] = interval([guided - plain for plain, guided in ends])
@@ -120,9 +120,23 @@ def summary(runs: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
                     for plain, guided in both
                 ]
                 finished = [s for s in steps if s is not None]
-                row = {"part": part, "backbone": backbone, "measure": "steps_to_plain_loss", "plain": STEPS[part]}
-                rows.append(row | {"steps": steps, "reached": len(finished), "of": len(both), **interval(finished)})
+                row = _row(part, backbone, "steps_to_plain_loss")
+                rows.append(
+                    row
+                    | {
+                        "plain": STEPS[part],
+                        "steps": steps,
+                        "reached": len(finished),
+                        "of": len(both),
+                        **interval(finished),
+                    }
+                )
     return rows
+
+
+def _row(part: str, backbone: str, measure_: str) -> dict[str, Any]:
+    name = {"text": part, "backbone": backbone, "measure": measure_}
+    return {"recipe": "mcmisp", "part": " ".join(name.values()), **name}
 
 
 def _end(value: Any) -> float:
@@ -141,14 +155,13 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=1e9, help="stop after the run that passes this")
     options = parser.parse_args()
     sys.argv = sys.argv[:1]  # the training function is called, not parsed
-    runs = kept()
     data = addresses(options.speeches) if options.speeches else None
     start = time.monotonic()
     parts = [options.part] if options.part else ["planted", "text"]
     plan = [(p, b, g, s) for p in parts for s in SEEDS for b in GUIDANCE for g in (0.0, GUIDANCE[b])]
     for part, backbone, guidance, seed in plan:
         name = key(part, backbone, guidance, seed)
-        if name in runs or time.monotonic() - start > options.minutes * 60:
+        if name in kept() or time.monotonic() - start > options.minutes * 60:
             continue
         before = time.monotonic()
         if part == "planted":
@@ -158,17 +171,29 @@ def main() -> None:
         else:
             continue
         # Another process may be at the other part.
-        runs = kept() | {name: result | {"seconds": round(time.monotonic() - before, 1)}}
+        facts = {"seconds": round(time.monotonic() - before, 1), "settings": settings(part)}
+        runs = kept() | {name: result | facts}
         save(runs, data)
         print(name, {k: v[-1] if isinstance(v, list) else v for k, v in runs[name].items()}, flush=True)
-    for row in summary(runs):
+    save(kept(), data)
+    for row in summary(kept()):
         print(json.dumps(row))
 
 
+def settings(part: str) -> str:
+    """What a kept run must have been made with to count."""
+    return f"{STEPS[part]} steps of {WORKERS * BATCH} sentences, width {WIDTH}, rate {RATE[part]}"
+
+
 def kept() -> dict[str, dict[str, Any]]:
+    """Finished runs, but for those of other settings."""
     path = measure.RESULTS / f"{NAME}.json"
     found: dict[str, dict[str, Any]] = json.loads(path.read_text())["runs"] if path.exists() else {}
-    return found
+    return {
+        name: run
+        for name, run in found.items()
+        if run.get("settings", settings(name.split("/")[0])) == settings(name.split("/")[0])
+    }
 
 
 def save(runs: dict[str, dict[str, Any]], data: Addresses | None) -> None:
@@ -176,9 +201,8 @@ def save(runs: dict[str, dict[str, Any]], data: Addresses | None) -> None:
     facts = {"party_majority": json.loads(path.read_text()).get("party_majority") if path.exists() else None}
     if data is not None:
         facts = {"party_majority": round(data.party_test.majority, 4)}
-    settings = {"batch": WORKERS * BATCH, "steps": STEPS, "rate": RATE, "guidance": GUIDANCE, "width": WIDTH}
     command = f"python benchmarks/{NAME}.py --speeches package/data"
-    measure.save(NAME, summary(runs), command=command, settings=settings, **facts, runs=runs)
+    measure.save(NAME, summary(runs), command=command, guidance=GUIDANCE, **facts, runs=runs)
 
 
 if __name__ == "__main__":

@@ -63,6 +63,28 @@ def test_steps_to_the_plain_loss_say_who_never_reached_it(study: ModuleType) -> 
     assert (row["reached"], row["of"]) == (1, 2)
 
 
+def test_a_verdict_needs_the_whole_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    table = importlib.import_module("recipes_mcmisp_table")
+    assert table.verdict({"mean": 0.2, "half_width": 0.1}, 1) == "better"
+    assert table.verdict({"mean": 0.2, "half_width": 0.1}, -1) == "worse"
+    assert table.verdict({"mean": -0.2, "half_width": 0.3}, -1) == "no difference shown"
+    assert table.verdict({"mean": -0.2, "half_width": None}, -1) == "too few seeds"
+
+
+def test_the_table_has_a_line_per_measure(study: ModuleType) -> None:
+    table = importlib.import_module("recipes_mcmisp_table")
+    runs = {}
+    for seed, guided in ((0, [3.0, 1.0]), (1, [3.0, 2.9])):
+        runs[study.key("text", "bert", 0.0, seed)] = {"validation_loss": [3.0, 2.0], "party": 0.5}
+        runs[study.key("text", "bert", None, seed)] = {"validation_loss": guided, "party": 0.75}
+    rows = study.summary(runs)
+    lines = table.mcmisp({"mcmisp": {row["part"]: row for row in rows}}).splitlines()[2:]
+    assert len(lines) == 3
+    assert lines[1].endswith("| 0.500 +- 0.000 | 0.750 +- 0.000 | 0.250 +- 0.000 | better |")
+    assert lines[2].endswith("| 400 | 75, never |  | 1 of 2 |")
+
+
 def test_held_out_addresses_are_nowhere_in_training(
     texts: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
