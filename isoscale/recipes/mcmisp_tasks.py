@@ -15,7 +15,7 @@ from torch.utils.data import Dataset, TensorDataset
 from isoscale.recipes.data.planted import Planted, Sentences
 from isoscale.recipes.data.text import unigram
 
-__all__ = ["PlantedTask", "RandomlyMasked", "Task", "TextTask"]
+__all__ = ["PlantedTask", "RandomlyMasked", "Task", "TextTask", "mask_of"]
 
 _MASKED = 0.15
 
