@@ -103,8 +103,9 @@ class Case:
         return epoch
 
     def batches(self, paths: Sequence[Path], workers: int, buffer: int, processes: int = 0) -> StreamBatches:
-        rule = Rule(num_logical_workers=workers, batch_size=BATCH, shuffle_buffer=buffer)
         options = WorkerOptions(num_workers=processes) if processes else None
+        prefetch = options.ahead if options is not None else 0
+        rule = Rule(num_logical_workers=workers, batch_size=BATCH, shuffle_buffer=buffer, prefetch=prefetch)
         return StreamBatches(
             LogicalStream(self.source(paths), rule),
             self._transform,

@@ -75,7 +75,7 @@ class LogicalStream:
         self.source, self._rule, self._ledger, self._training = source, rule, ledger, training
         self._ahead = rule.ahead
         #: with no partition left, all must have so many samples for a full step
-        enough = {"drop": rule.batch_size, "carry": rule.ahead, "partial": rule.batch_size + 1}
+        enough = {"drop": rule.batch_size, "carry": rule.need, "partial": rule.batch_size + 1}
         self._enough = enough[rule.tail]
         self._epoch = 0
         self._order: list[int] = []
@@ -95,7 +95,8 @@ class LogicalStream:
         self._ranks: Sequence[int] = ()
         self._samples: dict[int, WorkerSamples] = {}
         self._rest: Rest | None = None
-        #: of batches that were taken and not used yet: where the worker stands after each, and how many samples it has
+        #: of batches that were taken and not used yet: where the worker will stand after each, as far as that is known
+        #: before it is used, and how many samples the batch has
         self._taken: dict[int, deque[tuple[Place, int]]] = {}
 
     # ---- between steps, on all executors alike ----
@@ -196,11 +197,10 @@ class LogicalStream:
         return self._open(logical_rank).take(self._rule.batch_size)
 
     def is_certain(self, logical_rank: int) -> bool:
-        """Whether the next batch to be taken is this worker's whatever comes: it is given no partition before."""
-        taken = self._taken.get(logical_rank, ())
+        """Whether the next batch to be taken is this worker's whatever partitions it is given later."""
         if self._tail is not None:
-            return self._tail.step + len(taken) < self._num_tail_steps
-        return (taken[-1][0] if taken else self._places[logical_rank]).left >= self._ahead
+            return self._tail.step + len(self._taken.get(logical_rank, ())) < self._num_tail_steps
+        return self._samples_of(logical_rank).look_ahead(self._rule.need) == self._rule.need
 
     def take(self, logical_rank: int) -> list[Any]:
         """The samples of a worker's next batch that was not taken yet, as they are stored.
@@ -222,7 +222,8 @@ class LogicalStream:
 
     def use(self, logical_rank: int) -> int:
         """The worker's turn has come: it gets the batch that was taken first. How many samples that has."""
-        self._places[logical_rank], size = self._taken[logical_rank].popleft()
+        place, size = self._taken[logical_rank].popleft()
+        self._places[logical_rank] = place if self._tail is not None else self._samples[logical_rank].settled(place)
         return size
 
     def stop(self) -> None:
@@ -244,8 +245,9 @@ class LogicalStream:
     def changes_of(self, logical_rank: int) -> bytes:
         if logical_rank in self._asked:
             samples = self._samples_of(logical_rank)
-            left = samples.count() if self._round == "count" else samples.look_ahead(self._ahead)
-            self._places[logical_rank] = self._places[logical_rank]._replace(left=left)
+            place = self._places[logical_rank]
+            left = samples.count() if self._round == "count" else samples.left_after(place.used)
+            self._places[logical_rank] = place._replace(left=left)
         place = self._places[logical_rank]
         return b"" if place is self._marked[logical_rank] else _pack(place)
 

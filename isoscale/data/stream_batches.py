@@ -2,9 +2,9 @@
 
 Without loader processes this happens under the logical worker's own streams. With `num_workers=W` the executor reads
 the files, and W processes do the rest under the streams of virtual workers (`data.virtual`): batch b of a pass is made
-by virtual worker b mod W, as a stock DataLoader over the same batches would have it. Read ahead is what is certain:
-a batch belongs to its worker whatever comes as long as the worker has enough samples and is given no partition before
-it. So who gets what is the same with any number of processes.
+by virtual worker b mod W, as a stock DataLoader over the same batches would have it. Read ahead is what is certain: a
+worker that has enough samples will get them whatever comes, and it is given partitions early enough (`Rule.prefetch`)
+to have enough.
 """
 
 from __future__ import annotations

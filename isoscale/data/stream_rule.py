@@ -1,11 +1,11 @@
 """The rule by which a stream's samples are given to logical workers: a function of the run, never of the placement.
 
 An epoch's partitions stand in one order, drawn from seed and epoch. Before every step each logical worker that has
-fewer unused samples than it looks ahead (a batch, and a full shuffle buffer) is given the next partition, in order of
-logical rank; those who still have too few are given another one, in rounds, until all have enough or none is left.
-So a partition goes to the first worker that runs dry, in order of (global step, round, logical rank), and nobody has
-to know how large it is. What a worker reads is shuffled block by block. When the partitions are used up the tail rule
-ends the epoch for all workers at the same step.
+fewer unused samples than it looks ahead (a batch, a full shuffle buffer, and the batches that loader processes make
+ahead) is given the next partition, in order of logical rank; those who still have too few are given another one, in
+rounds, until all have enough or none is left. So a partition goes to the first worker that runs dry, in order of
+(global step, round, logical rank), and nobody has to know how large it is. What a worker reads is shuffled block by
+block. When the partitions are used up the tail rule ends the epoch for all workers at the same step.
 
 Pure arithmetic on counts; `runtime.reference_stream` computes the same from the sizes of all partitions.
 """
@@ -35,14 +35,22 @@ class Rule:
     #: what happens when partitions are used up: the rest is dealt evenly, left out, or kept for the next epoch
     tail: Tail = "partial"
 
+    #: batches of a worker that loader processes make ahead
+    prefetch: int = 0
+
     @property
-    def ahead(self) -> int:
-        """A worker with fewer unused samples asks for a partition.
+    def need(self) -> int:
+        """A worker with so many unused samples can take a batch whatever partitions it is given later.
 
         A batch may reach into the block after the present one, which must be whole by then. And more than a batch
         in any case: then every worker keeps a sample after each full step, so that the rest can be dealt to all.
         """
         return self.batch_size + max(1, self.shuffle_buffer)
+
+    @property
+    def ahead(self) -> int:
+        """A worker with fewer unused samples asks for a partition."""
+        return self.need + self.prefetch * self.batch_size
 
 
 def partition_order(num_partitions: int, rule: Rule, epoch: int) -> list[int]:

@@ -64,7 +64,7 @@ class WorkerSamples:
     def __init__(self, source: Source, rule: Rule, epoch: int, logical_rank: int, place: Place) -> None:
         self._source, self._rule = source, rule
         self._epoch, self._rank = epoch, logical_rank
-        self._size, self._ahead = max(1, rule.shuffle_buffer), rule.ahead
+        self._size, self._need, self._ahead = max(1, rule.shuffle_buffer), rule.need, rule.ahead
         self._used = place.used
         self._partitions = list(place.partitions)
         self._num_before = place.num_before
@@ -89,6 +89,11 @@ class WorkerSamples:
             pass
         return min(limit, self._read - self._used)
 
+    def left_after(self, used: int) -> int:
+        """Unused samples after so many used ones, at most as many as a worker looks ahead; more may have been taken."""
+        self.look_ahead(self._ahead - (self._used - used))
+        return min(self._ahead, self._read - used)
+
     def count(self) -> int:
         """All unused samples. Reads to the end, but holds nothing of it."""
         total = self._read - self._used
@@ -103,8 +108,8 @@ class WorkerSamples:
 
     def take(self, count: int) -> list[Any]:
         """The next samples, as they are stored. There must be as many, and the last block must be whole or final."""
-        if self._read - self._used < self._ahead + count:
-            self.look_ahead(self._ahead + count)
+        if self._read - self._used < self._need + count:
+            self.look_ahead(self._need + count)
         give = self._from_block if self._size > 1 else self._from_chunks
         out = give(count)
         self._used += len(out)
@@ -121,6 +126,8 @@ class WorkerSamples:
 
     def place(self, before: Place) -> Place:
         """Where the worker stands now, after it has looked ahead."""
+        left = self._read - self._used
+        left = self._ahead if left >= self._ahead else self.left_after(self._used)
         if self._chunks:
             chunk = self._chunks[0]
             anchor, current, position = chunk.first, chunk.partition, chunk.position
@@ -130,9 +137,12 @@ class WorkerSamples:
         num_before, partitions = self._num_before + current, before.partitions
         if num_before != before.num_before:
             partitions = tuple(self._partitions[current:])
-        left = self._read - self._used
-        left = left if left < self._ahead else self._ahead
         return Place(self._used, left, anchor, position, num_before, partitions, before.content)
+
+    def settled(self, place: Place) -> Place:
+        """A place that was passed, with what was given to the worker since."""
+        partitions = tuple(self._partitions[place.num_before - self._num_before :])
+        return place._replace(left=self.left_after(place.used), partitions=partitions)
 
     def close(self) -> None:
         if self._reader is not None:

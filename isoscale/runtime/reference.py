@@ -344,6 +344,7 @@ class _StreamLoader(_Loader):
             shuffle=rule.get("shuffle_partitions", train),
             buffer=rule.get("shuffle_buffer", 0),
             tail=rule.get("tail", "partial"),
+            prefetch=self._processes.get("num_workers", 0) * (self._processes.get("prefetch_factor") or 2),
         )
 
     def _begin(self) -> tuple[Iterator[Any], int]:

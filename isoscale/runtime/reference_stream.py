@@ -25,9 +25,18 @@ class StreamPlan:
     """What each of `n` logical workers gets in each step of each pass; `tail="carry"` remembers between passes."""
 
     def __init__(
-        self, sizes: Sequence[int], n: int, batch: int, *, seed: int, shuffle: bool, buffer: int, tail: str
+        self,
+        sizes: Sequence[int],
+        n: int,
+        batch: int,
+        *,
+        seed: int,
+        shuffle: bool,
+        buffer: int,
+        tail: str,
+        prefetch: int = 0,
     ) -> None:
-        self._sizes, self._n, self._batch = sizes, n, batch
+        self._sizes, self._n, self._batch, self._prefetch = sizes, n, batch, prefetch
         self._seed, self._shuffle, self._buffer, self._tail = seed, shuffle, buffer, tail
         self._given: list[list[Sample]] = [[] for _ in range(n)]
         self._used = [0] * n
@@ -42,7 +51,7 @@ class StreamPlan:
         key = 0 if self._tail == "carry" else epoch
         steps = []
         while self._fill(pool) or min(self._left()) >= (self._batch if self._tail == "drop" else self._batch + 1):
-            if self._tail == "carry" and min(self._left()) < self._ahead:
+            if self._tail == "carry" and min(self._left()) < self._batch + max(1, self._buffer):
                 break
             steps.append([self._take(rank, self._batch, key) for rank in range(self._n)])
         if self._tail != "partial":
@@ -55,7 +64,7 @@ class StreamPlan:
 
     @property
     def _ahead(self) -> int:
-        return self._batch + max(1, self._buffer)
+        return self._batch * (1 + self._prefetch) + max(1, self._buffer)
 
     def _left(self) -> list[int]:
         return [len(given) - used for given, used in zip(self._given, self._used, strict=True)]

@@ -170,6 +170,7 @@ def stream_rule(batch_size: int, options: StreamOptions, *, num_logical_workers:
         raise _refused("tail", tail, "unknown", "give 'partial', 'drop' or 'carry'")
     if not train and (tail != "partial" or buffer or options.get("shuffle_partitions")):
         raise _refused("train", False, "visits every sample once, in order", "leave tail and shuffles out")
+    processes = _processes(options)
     return Rule(
         num_logical_workers=num_logical_workers,
         batch_size=batch_size,
@@ -177,6 +178,7 @@ def stream_rule(batch_size: int, options: StreamOptions, *, num_logical_workers:
         shuffle_partitions=options.get("shuffle_partitions", train),
         shuffle_buffer=buffer,
         tail=tail,
+        prefetch=0 if processes is None else processes.ahead,
     )
 
 

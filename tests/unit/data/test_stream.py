@@ -27,6 +27,7 @@ def plan_of(sizes: list[int], rule: Rule) -> StreamPlan:
         shuffle=rule.shuffle_partitions,
         buffer=rule.shuffle_buffer,
         tail=rule.tail,
+        prefetch=rule.prefetch,
     )
 
 
@@ -45,6 +46,7 @@ def rules(n: int) -> st.SearchStrategy[Rule]:
         shuffle_partitions=st.booleans(),
         shuffle_buffer=st.sampled_from([0, 1, 2, 7, 40]),
         tail=st.sampled_from(["partial", "drop", "carry"]),
+        prefetch=st.sampled_from([0, 0, 1, 4]),
     )
 
 
@@ -164,12 +166,22 @@ def test_reading_another_workers_turn_changes_nothing(ahead: int) -> None:
 
 
 def test_batches_are_taken_ahead_but_none_that_a_partition_could_change() -> None:
-    """Of 9 samples in batches of two, with one more to look ahead, four batches are certain; 8 may meet a newcomer."""
-    fleet = Fleet([9, 9], Rule(num_logical_workers=1, batch_size=2, shuffle_partitions=False), [1], ahead=10)
+    """Of 9 samples in batches of two, with one more to look ahead, four are certain; the fifth awaits a partition."""
+    rule = Rule(num_logical_workers=1, batch_size=2, shuffle_partitions=False)
+    fleet = Fleet([9, 9], rule, [1], ahead=10)
     fleet.begin(0)
     assert fleet.advance() == "step"
     fleet.step()
     assert len(fleet.streams[0]._taken[0]) == 3
+
+
+def test_partitions_come_early_enough_for_what_is_made_ahead() -> None:
+    rule = Rule(num_logical_workers=2, batch_size=2, shuffle_buffer=3, prefetch=4)
+    fleet = Fleet([5] * 40, rule, [2], ahead=4)
+    fleet.begin(0)
+    while fleet.advance() == "step" and fleet.streams[0].counts().handed_out < 40:
+        fleet.step()
+        assert [len(fleet.streams[0]._taken[rank]) for rank in range(2)] == [3, 3]
 
 
 def test_fewer_samples_than_workers_are_refused() -> None:
