@@ -8,7 +8,8 @@ algorithm, with the same information. Nobody is told the tables.
 Parameters (`horizon_s`, `trust`, `doubt`, `CAUTION`, what is expected beyond the service had) are the best of 25
 settings without declared work on workloads 1-4 at load 1.0; the same ones serve `flow` with declared work. 1-4 at other
 loads were run once, with the final setting. So figures of 1-4 at load 1.0 flatter; 5-8 are reported apart. Earlier
-versions of `flow`, with declared work, had been run on all eight at load 1.0; no parameter follows from 5-8.
+versions of `flow`, with declared work, had been run on all eight at load 1.0 and on 1-4 at the others; no parameter
+follows from 5-8.
 Published figures: `results-jobload/pollux-*` of the original's data, per workload.
 
 With `--itp` instead: the first three weeks of the ITP trace (cluster 2 of ElasticFlow's, which nothing was tuned on),
