@@ -9,9 +9,10 @@ others every ten minutes.
 from __future__ import annotations
 
 import argparse
+import json
 import time
 
-from measure import save
+from measure import RESULTS, save
 from simulate_tools import rounded
 
 from isoscale.scheduling.policy import make_policy
@@ -40,9 +41,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="smaller traces; prints, saves nothing")
     parser.add_argument("--policies", default=",".join(_POLICIES))
+    parser.add_argument("--add", action="store_true", help="keep rows of other policies that were saved before")
     arguments = parser.parse_args()
     sizes = {size: times for size, times in _SIZES.items() if size < 80_000 or not arguments.quick}
-    rows = []
+    kept = RESULTS / "simulate_events.json"
+    rows = json.loads(kept.read_text())["rows"] if arguments.add and kept.exists() else []
     for policy in arguments.policies.split(","):
         best: dict[int, float] = {}
         events: dict[int, int] = {}
@@ -51,6 +54,7 @@ def main() -> None:
                 cost, events[size] = _cost(policy, size)
                 best[size] = min(cost, best.get(size, cost))
         ratio = max(best.values()) / best[min(sizes)]
+        rows = [row for row in rows if row["policy"] != policy]
         rows.append(
             {
                 "policy": policy,
