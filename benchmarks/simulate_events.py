@@ -20,6 +20,8 @@ from isoscale.sim.costs import PRESETS
 from isoscale.sim.engine import Options
 from isoscale.sim.run import Experiment
 
+#: what gives all rows, however many runs it took
+_COMMAND = "python benchmarks/simulate_events.py"
 #: jobs -> how often
 _SIZES = {1_000: 5, 10_000: 2, 80_000: 1}
 #: one of each family: the others share its code
@@ -68,7 +70,7 @@ def main() -> None:
         costs = ", ".join(f"{size:,} jobs {cost:.0f} us" for size, cost in best.items())
         print(f"{policy:16} {costs}: {ratio:.2f}x", flush=True)
         if not arguments.quick:
-            save("simulate_events", rows)
+            save("simulate_events", rows, command=_COMMAND)
 
 
 def _cost(policy: str, size: int) -> tuple[float, int]:

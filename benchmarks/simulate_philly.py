@@ -4,8 +4,8 @@ Speeds are drawn by seed from ElasticFlow's measured curves (shipped with the pa
 long as in the trace on what it asked for; a scheduler may give up to four times that. Changes cost what stop-free
 scaling costs. FIFO decides at every event, all others every ten minutes; rounds in which nothing happened are skipped.
 The trace is a filtered one that loads 3,205 devices to 12 %; --clusters "60x(gpu*8)" shows how policies differ when
-devices are scarce. Policies named in --slice run on the busiest two weeks only. Jobs have no batch to choose, so the
-fixed-batch baselines do what the autoscaler does.
+devices are scarce. Policies named in --slice (those that solve a program in every round) run on the busiest two weeks
+only. Jobs have no batch to choose, so the fixed-batch baselines do what the autoscaler does.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from isoscale.sim.job import SimJob
 from isoscale.sim.run import Experiment
 from isoscale.sim.workload import Workload
 
+#: what gives all rows, however many runs it took
+_COMMAND = "python benchmarks/simulate_philly.py --data DATA"
 _DAY_S = 86_400.0
 #: the two weeks with the most jobs, in days since the first submission
 _SLICE = (35.0, 49.0)
@@ -32,7 +34,7 @@ _SLICE = (35.0, 49.0)
 def main() -> None:
     parser = options(__doc__ or "")
     parser.add_argument("--policies", default=",".join(policy_names()))
-    parser.add_argument("--slice", default="", help="policies that run on two weeks only")
+    parser.add_argument("--slice", default="flow,pollux", help="policies that run on two weeks only")
     parser.add_argument("--clusters", default="philly")
     parser.add_argument("--add", action="store_true", help="keep rows of other policies that were saved before")
     arguments = parsed(parser)
@@ -46,7 +48,7 @@ def main() -> None:
             print(_line(row), flush=True)
             if not arguments.quick:
                 # After every policy: the last ones take long.
-                save("simulate_philly", rows)
+                save("simulate_philly", rows, command=_COMMAND)
 
 
 def _one(data: Path, cluster: str, policy: str, sliced: bool, quick: bool) -> dict[str, object]:

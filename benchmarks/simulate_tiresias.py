@@ -26,6 +26,8 @@ from isoscale.sim.job import SimJob
 from isoscale.sim.run import Experiment
 from isoscale.sim.workload import Workload
 
+#: what gives all rows, however many runs it took
+_COMMAND = "python benchmarks/simulate_tiresias.py --data DATA"
 _LOADS = (0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0, 8.0)
 _WORKLOADS, _HOURS = range(1, 9), 8
 _SETTINGS = {
@@ -49,7 +51,7 @@ def main() -> None:
         for load in loads[:2] if arguments.quick else loads:
             rows.append(known.get((settings, costs, load)) or _compare(arguments.data, settings, costs, load))
             if not arguments.quick:
-                save("simulate_tiresias", rows)
+                save("simulate_tiresias", rows, command=_COMMAND)
 
 
 def _compare(data: Path, settings: str, costs: str, load: float) -> dict[str, object]:
