@@ -91,7 +91,7 @@ def area_under_roc(counts: torch.Tensor) -> float:
     """How often a forged character is found more suspicious than a genuine one; in the same bin counts half."""
     genuine, forged = counts.double()
     below = genuine.cumsum(0) - genuine
-    return ((forged * (below + genuine / 2)).sum() / (genuine.sum() * forged.sum())).item()
+    return float((forged * (below + genuine / 2)).sum() / (genuine.sum() * forged.sum()))
 
 
 def train(job: isoscale.Job) -> None:
@@ -120,7 +120,8 @@ def train(job: isoscale.Job) -> None:
     for _ in job.epochs(options.epochs):
         for step in loader:
             for seen, labels in step:
-                generator, discriminator = losses(*model(seen, labels), labels)
+                guesses, verdicts, forged = model(seen, labels)
+                generator, discriminator = losses(guesses, verdicts, forged, labels)
                 loss = generator + _LAMBDA * discriminator
                 loss.backward()  # type: ignore[no-untyped-call]
                 step.log(loss=loss, generator=generator, discriminator=discriminator)
@@ -140,9 +141,10 @@ def train(job: isoscale.Job) -> None:
                 )
         model.train()
         totals = validation.totals
-        genuine, fake = totals["scores"].sum(1).tolist()
+        counts = torch.as_tensor(totals["scores"])
+        genuine, fake = counts.sum(1).tolist()
         job.log(
-            auc=area_under_roc(totals["scores"]),
+            auc=area_under_roc(counts),
             baseline=0.5,
             accuracy=totals["right"] / (genuine + fake),
             all_genuine=genuine / (genuine + fake),

@@ -168,7 +168,8 @@ def train(job: isoscale.Job) -> None:
                     counts += matches(detect(found, i), classes[i], boxes[i])
                 step.sum(counts=counts)
         model.train()
-        job.log(map50=average_precision(validation.totals["counts"], num_truths).mean().item(), baseline=baseline)
+        precision = average_precision(torch.as_tensor(validation.totals["counts"]), num_truths)
+        job.log(map50=precision.mean().item(), baseline=baseline)
 
 
 if __name__ == "__main__":

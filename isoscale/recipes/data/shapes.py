@@ -72,9 +72,9 @@ def _inside(kind: int, corners: tuple[int, int, int, int]) -> np.ndarray[tuple[i
     left, top, right, bottom = corners
     width, height = right - left, bottom - top
     across, down = 2 * _COLUMNS + 1 - left - right, 2 * _ROWS + 1 - top - bottom
-    within: np.ndarray[tuple[int, ...], np.dtype[np.bool_]] = (abs(across) < width) & (abs(down) < height)
+    inside: np.ndarray[tuple[int, ...], np.dtype[np.bool_]] = (abs(across) < width) & (abs(down) < height)
     if CLASSES[kind] == "ellipse":
-        return within & ((across * height) ** 2 + (down * width) ** 2 < (width * height) ** 2)
-    if CLASSES[kind] == "triangle":  # its tip in the middle of the upper edge, one or two pixels wide
-        return within & ((abs(across) - 1) * 2 * height < width * (down + height))
-    return within
+        inside &= (across * height) ** 2 + (down * width) ** 2 < (width * height) ** 2
+    elif CLASSES[kind] == "triangle":  # its tip in the middle of the upper edge, one or two pixels wide
+        inside &= (abs(across) - 1) * 2 * height < width * (down + height)
+    return inside
