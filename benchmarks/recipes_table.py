@@ -200,11 +200,13 @@ def levels(recipe: Recipe, seconds: float) -> Row:
 # ---- all recipes ----
 
 
-def measure(recipe: Recipe, kept: Kept | None, *, again: bool, quick: bool) -> None:
+def measure(recipe: Recipe, kept: Kept | None, wanted: str | None, *, again: bool, quick: bool) -> None:
     code = code_of(recipe)
     share = 0.1 if quick else 1.0
     parts = {"switch": partial(switch, recipe, share * SWITCH_S), "levels": partial(levels, recipe, share * LEVELS_S)}
     for part, run in parts.items():
+        if wanted not in (None, part):
+            continue
         if kept is not None and not again and kept.find(recipe.name, part, code) is not None:
             print(f"{recipe.name:14} {part} known", flush=True)
             continue
@@ -224,12 +226,13 @@ def main() -> None:
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_options(parser)
+    parser.add_argument("--part", choices=["switch", "levels"], help="only this")
     parser.add_argument("--quick", action="store_true", help="a tenth of the time; prints, keeps nothing")
     options = parser.parse_args()
     kept = None if options.quick else Kept("recipes_table", options.json, workers=WORKERS)
     begun = time.monotonic()
     for recipe in chosen(options.only):
-        measure(recipe, kept, again=options.again, quick=options.quick)
+        measure(recipe, kept, options.part, again=options.again, quick=options.quick)
     print(f"measured for {(time.monotonic() - begun) / 60:.1f} minutes")
     if kept is not None and options.json is None:
         write_page()
