@@ -36,6 +36,7 @@ class Masking:
         return self.hide(torch.stack([sample[0] for sample in samples]))
 
     def hide(self, rows: torch.Tensor, generator: torch.Generator | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+        """The same for rows that are one tensor already; drawn from `generator` if one is given."""
         shape, count = rows.shape, max(1, round(self.fraction * rows.shape[1]))
         # Ties of equal draws are broken by place, so the choice is a function of the draws alone.
         order = torch.rand(shape, generator=generator).argsort(dim=1, stable=True)
