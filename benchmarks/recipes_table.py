@@ -39,11 +39,11 @@ from isoscale.types import Level
 
 WORKERS = (1, 2, 4, 8)
 #: seconds for each number of logical workers, and for all levels together
-SWITCH_S, LEVELS_S = 6.0, 15.0
+SWITCH_S, LEVELS_S = 6.0, 12.0
 #: EasyScale's bound, and from which step time on it is asked for here
 LIMIT, FROM_MS = 1.02, 50.0
 #: of each side in a block, beside two steps to warm up
-_BLOCK_S = 0.4
+_BLOCK_S = 1.0
 _GROUPS = 5
 #: trainings run in threads here and in the main thread of an executor: one arena gives them the same memory
 _MEMORY = {**ALLOCATOR, "MALLOC_ARENA_MAX": "1"}
@@ -67,7 +67,7 @@ def switch_process(name: str, seconds: float) -> None:
     for k in WORKERS:
         pairs = min(50, max(1, round(_BLOCK_S / (k * turn_s))))
         block_s = 3 * (pairs + 2) * k * turn_s
-        blocks = min(12, max(3, round(seconds / block_s)))
+        blocks = min(12, max(2, round(seconds / block_s)))
         found = interleave(
             partial(accumulating, train, k), partial(under_isoscale, train, k), blocks=blocks, pairs=pairs
         )
@@ -200,10 +200,9 @@ def levels(recipe: Recipe, seconds: float) -> Row:
 # ---- all recipes ----
 
 
-def measure(recipe: Recipe, kept: Kept | None, wanted: str | None, *, again: bool, quick: bool) -> None:
+def measure(recipe: Recipe, kept: Kept | None, wanted: str | None, *, again: bool, effort: float) -> None:
     code = code_of(recipe)
-    share = 0.1 if quick else 1.0
-    parts = {"switch": partial(switch, recipe, share * SWITCH_S), "levels": partial(levels, recipe, share * LEVELS_S)}
+    parts = {"switch": partial(switch, recipe, effort * SWITCH_S), "levels": partial(levels, recipe, effort * LEVELS_S)}
     for part, run in parts.items():
         if wanted not in (None, part):
             continue
@@ -228,11 +227,13 @@ def main() -> None:
     add_options(parser)
     parser.add_argument("--part", choices=["switch", "levels"], help="only this")
     parser.add_argument("--quick", action="store_true", help="a tenth of the time; prints, keeps nothing")
+    parser.add_argument("--effort", type=float, default=1.0, help="about so many minutes for each recipe")
     options = parser.parse_args()
     kept = None if options.quick else Kept("recipes_table", options.json, workers=WORKERS)
     begun = time.monotonic()
     for recipe in chosen(options.only):
-        measure(recipe, kept, options.part, again=options.again, quick=options.quick)
+        effort = 0.1 if options.quick else options.effort
+        measure(recipe, kept, options.part, again=options.again, effort=effort)
     print(f"measured for {(time.monotonic() - begun) / 60:.1f} minutes")
     if kept is not None and options.json is None:
         write_page()

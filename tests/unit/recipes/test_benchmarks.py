@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import importlib
 import json
 import subprocess
@@ -186,6 +188,25 @@ def test_a_training_that_ends_says_so(benchmark: Any) -> None:
         training()
     with pytest.raises(RuntimeError, match="ended"):
         training()
+
+
+def test_levels_are_compared_with_off(benchmark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = benchmark("recipes_table")
+    times = {"a": 0.1, "control": 0.101, "elastic": 0.11, "avx2": 0.12, "sse": 0.2}
+    assert [one.name for one in table.configurations()] == list(times)
+    asked: list[str] = []
+
+    def steps(name: str, count: int) -> list[float]:
+        asked.append(name)
+        # The first step after a rest is slow and must not count.
+        return [9.0, *[times[name]] * (count - 1)]
+
+    fake = {name: functools.partial(steps, name) for name in times}
+    monkeypatch.setattr(table, "level_processes", lambda recipe: contextlib.nullcontext(fake))
+    found = table.levels(find("digits"), 1.0)
+    assert [found[name]["ratio"] for name in ("elastic", "avx2", "sse")] == [1.1, 1.2, 2.0]
+    assert (found["off_ms"], found["control"], found["half_width"]) == (100.0, 1.01, 0.01)
+    assert len(set(map(tuple, zip(*[iter(asked[5:])] * 5, strict=True)))) > 1, "rounds come in different orders"
 
 
 # ---- tables ----
