@@ -3,8 +3,7 @@
 For each seed a dense model is trained once; from there every pattern and sparsity goes on with the same batches and
 the same learning rates, pruned in ten stages over the first half and only trained in the second. The models are those
 of the recipes balanced_lstm and balanced_cnn, on half of their data, so that all of it takes minutes; block widths are
-such that all patterns keep equally many weights.
-The paper's claim: balanced is as good as random, block is worse.
+such that all patterns keep equally many weights. The paper's claim: balanced is as good as random, block is worse.
 
     python benchmarks/recipes_balanced_accuracy.py lstm cnn        (resumes; one seed of a model takes minutes)
     python benchmarks/recipes_balanced_accuracy.py                 (the table of what there is)
@@ -29,12 +28,14 @@ import torch
 import torch.nn.functional as F
 from measure import RESULTS, save
 from recipes_balanced_tables import SPARSITIES, accuracy
+from recipes_kept import code_of
 from torch import nn
 
 from isoscale.recipes import balanced_cnn, balanced_lstm
 from isoscale.recipes.balanced.patterns import PATTERNS
 from isoscale.recipes.balanced.pruning import Pruner, weights_of
 from isoscale.recipes.balanced.schedule import Schedule
+from isoscale.recipes.catalogue import find
 from isoscale.recipes.data import images
 
 NAME = "recipes_balanced_accuracy"
@@ -150,7 +151,7 @@ def run_seed(name: str, seed: int, scratch: Path) -> None:
     torch.manual_seed(seed)
     model = study.make()
     optimizer = study.optimizer(model.parameters())
-    dense = scratch / f"{name}-{seed}.pt"
+    dense = scratch / f"{name}-{seed}-{code_of(find(f'balanced_{name}'))}.pt"
     if dense.exists():
         state = torch.load(dense, weights_only=True)
         model.load_state_dict(state["model"])
@@ -176,7 +177,7 @@ def run_seed(name: str, seed: int, scratch: Path) -> None:
         row |= {"pruned": round(pruner.sparsity, 4), "seconds": round(time.perf_counter() - start, 1)}
         print(row, flush=True)
         # Read again: another process may be at work on another model or seed.
-        save(NAME, sorted([*stored(), row], key=_key), block_width={"lstm": 50, "cnn": 20}, tiles="4 x 4")
+        save(NAME, sorted([*stored(), row], key=_key), command=f"python benchmarks/{NAME}.py lstm cnn")
 
 
 def stored() -> list[dict[str, Any]]:
