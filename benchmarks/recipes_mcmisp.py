@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
 import time
 from pathlib import Path
@@ -22,8 +21,8 @@ from typing import Any
 
 import measure
 import torch
+from recipes_mcmisp_summary import EXAMINE_EVERY, GUIDANCE, SEEDS, STEPS, key, summary
 from recipes_mcmisp_text import LENGTH, Addresses, addresses, fine_tune
-from scipy import stats
 
 import isoscale
 from isoscale.recipes import mcmisp
@@ -33,22 +32,17 @@ from isoscale.recipes.mcmisp_tasks import PlantedTask, Task, TextTask
 NAME = "recipes_mcmisp"
 #: one logical worker with the whole batch: what a batch teaches does not depend on how many share it
 WORKERS = 1
-SEEDS = range(5)
-#: weight of guidance in the guided arm; ELECTRA's own loss is about ten times as large as BERT's
-GUIDANCE = {"bert": 0.1, "electra": 1.0}
-STEPS = {"planted": 400, "text": 400}
-EXAMINE_EVERY = {"planted": 50, "text": 50}
 FINE_TUNE_STEPS = 60
 BATCH = 64
 WIDTH = 32
-RATE = {"planted": 3e-3, "text": 3e-3}
+RATE = 3e-3
 
 
 def run(part: str, backbone: str, guidance: float, seed: int, task: Task) -> tuple[Any, list[dict[str, float]]]:
     """Pre-train with all logical workers in this process."""
     steps = STEPS[part]
     arguments = ["--backbone", backbone, "--guidance", str(guidance), "--window", "16", "--batch", str(BATCH)]
-    arguments += ["--rate", str(RATE[part]), "--epochs", "1", "--examine-every", str(EXAMINE_EVERY[part])]
+    arguments += ["--rate", str(RATE), "--epochs", "1", "--examine-every", str(EXAMINE_EVERY)]
     arguments += ["--warmup", str(steps // 10), "--width", str(WIDTH), "--layers", "2", "--heads", "4"]
     options, result = mcmisp.parse(arguments), []
 
@@ -78,74 +72,6 @@ def text(backbone: str, guidance: float, seed: int, data: Addresses) -> dict[str
     party = fine_tune(model, WIDTH, data, steps=FINE_TUNE_STEPS, seed=seed)
     curve = [round(f["validation_loss"], 5) for f in found]
     return {"validation_loss": curve, "accuracy": found[-1]["accuracy"], "party": party}
-
-
-def reached(curve: list[float], value: float, every: int) -> float | None:
-    """The step at which a curve first comes down to a value, between examinations on a straight line."""
-    before = None
-    for i, here in enumerate(curve):
-        if here <= value:
-            share = 1.0 if before is None else (before - value) / (before - here)
-            return round(every * (i + share), 1)
-        before = here
-    return None
-
-
-def interval(values: list[float]) -> dict[str, Any]:
-    """Mean and half-width of the 95 % interval by Student's t; None where there are too few values."""
-    mean = round(statistics.fmean(values), 4) if values else None
-    half = None
-    if len(values) > 1:
-        half = round(stats.t.ppf(0.975, len(values) - 1) * statistics.stdev(values) / len(values) ** 0.5, 4)
-    return {"mean": mean, "half_width": half, "n": len(values)}
-
-
-def summary(runs: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
-    """For each part and backbone: both arms and their paired difference."""
-    rows = []
-    for part, measures in (("planted", ("cue_accuracy", "accuracy")), ("text", ("validation_loss", "party"))):
-        for backbone in GUIDANCE:
-            pairs = [(runs.get(key(part, backbone, 0.0, s)), runs.get(key(part, backbone, None, s))) for s in SEEDS]
-            both = [(plain, guided) for plain, guided in pairs if plain is not None and guided is not None]
-            for measure_ in measures if both else ():
-                ends = [(_end(plain[measure_]), _end(guided[measure_])) for plain, guided in both]
-                row = _row(part, backbone, measure_)
-                row["plain"] = interval([plain for plain, _ in ends])
-                row["guided"] = interval([guided for _, guided in ends])
-                row["difference"] = interval([guided - plain for plain, guided in ends])
-                rows.append(row)
-            if part == "text" and both:
-                steps = [
-                    reached(guided["validation_loss"], plain["validation_loss"][-1], EXAMINE_EVERY[part])
-                    for plain, guided in both
-                ]
-                finished = [s for s in steps if s is not None]
-                row = _row(part, backbone, "steps_to_plain_loss")
-                rows.append(
-                    row
-                    | {
-                        "plain": STEPS[part],
-                        "steps": steps,
-                        "reached": len(finished),
-                        "of": len(both),
-                        **interval(finished),
-                    }
-                )
-    return rows
-
-
-def _row(part: str, backbone: str, measure_: str) -> dict[str, Any]:
-    name = {"text": part, "backbone": backbone, "measure": measure_}
-    return {"recipe": "mcmisp", "part": " ".join(name.values()), **name}
-
-
-def _end(value: Any) -> float:
-    return float(value[-1] if isinstance(value, list) else value)
-
-
-def key(part: str, backbone: str, guidance: float | None, seed: int) -> str:
-    weight = GUIDANCE[backbone] if guidance is None else guidance
-    return f"{part}/{backbone}/guidance {weight:g}/seed {seed}"
 
 
 def main() -> None:
@@ -182,7 +108,7 @@ def main() -> None:
 
 def settings(part: str) -> str:
     """What a kept run must have been made with to count."""
-    return f"{STEPS[part]} steps of {WORKERS * BATCH} sentences, width {WIDTH}, rate {RATE[part]}"
+    return f"{STEPS[part]} steps of {WORKERS * BATCH} sentences, width {WIDTH}, rate {RATE}"
 
 
 def kept() -> dict[str, dict[str, Any]]:

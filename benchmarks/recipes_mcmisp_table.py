@@ -10,6 +10,7 @@ _TEXTS = {"planted": "planted", "text": "State of the Union"}
 #: by measure: what it is called, and the sign of what is better
 _MEASURES = {
     "cue_accuracy": ("accuracy on cue sentences", 1),
+    "cue_accuracy_so_far": ("the same, mean over training", 1),
     "accuracy": ("accuracy on all sentences", 1),
     "validation_loss": ("validation loss", -1),
     "party": ("party of a passage, fine-tuned", 1),

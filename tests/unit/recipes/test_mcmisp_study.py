@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[3]
 @pytest.fixture
 def study(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    return importlib.import_module("recipes_mcmisp")
+    return importlib.import_module("recipes_mcmisp_summary")
 
 
 @pytest.fixture
@@ -25,10 +25,10 @@ def texts(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def test_a_value_is_reached_between_examinations(study: ModuleType) -> None:
-    assert study.reached([4.0, 3.0, 2.0], 2.5, 100) == 250
-    assert study.reached([4.0, 3.0, 3.5, 2.0], 3.0, 100) == 200
-    assert study.reached([4.0, 3.0], 5.0, 100) == 100
-    assert study.reached([4.0, 3.0], 2.9, 100) is None
+    assert study.reached([4.0, 3.0, 2.0], 2.5) == 125
+    assert study.reached([4.0, 3.0, 3.5, 2.0], 3.0) == 100
+    assert study.reached([4.0, 3.0], 5.0) == 50
+    assert study.reached([4.0, 3.0], 2.9) is None
 
 
 def test_the_interval_is_students(study: ModuleType) -> None:
@@ -46,19 +46,20 @@ def test_arms_are_compared_seed_by_seed(study: ModuleType) -> None:
             runs[study.key("planted", "bert", weight, seed)] = {"cue_accuracy": curve, "accuracy": 0.5}
     del runs[study.key("planted", "bert", 0.0, 2)]  # half a pair is none
     rows = {row["measure"]: row for row in study.summary(runs)}
-    assert set(rows) == {"cue_accuracy", "accuracy"}
+    assert set(rows) == {"cue_accuracy", "cue_accuracy_so_far", "accuracy"}
     difference = rows["cue_accuracy"]["difference"]
     assert (difference["mean"], difference["half_width"], difference["n"]) == (0.25, 0.0, 2)
     assert rows["cue_accuracy"]["plain"]["mean"] == 0.0625
+    assert rows["cue_accuracy_so_far"]["difference"]["mean"] == 0.125
 
 
 def test_steps_to_the_plain_loss_say_who_never_reached_it(study: ModuleType) -> None:
     runs = {}
     for seed, guided in ((0, [3.0, 1.0]), (1, [3.0, 2.9])):
         runs[study.key("text", "electra", 0.0, seed)] = {"validation_loss": [3.0, 2.0], "party": 0.5}
-        runs[study.key("text", "electra", None, seed)] = {"validation_loss": guided, "party": 0.75}
+        runs[study.key("text", "electra", study.GUIDANCE["electra"], seed)] = {"validation_loss": guided, "party": 0.75}
     row = next(row for row in study.summary(runs) if row["measure"] == "steps_to_plain_loss")
-    every = study.EXAMINE_EVERY["text"]
+    every = study.EXAMINE_EVERY
     assert row["steps"] == [1.5 * every, None]
     assert (row["reached"], row["of"]) == (1, 2)
 
@@ -77,7 +78,7 @@ def test_the_table_has_a_line_per_measure(study: ModuleType) -> None:
     runs = {}
     for seed, guided in ((0, [3.0, 1.0]), (1, [3.0, 2.9])):
         runs[study.key("text", "bert", 0.0, seed)] = {"validation_loss": [3.0, 2.0], "party": 0.5}
-        runs[study.key("text", "bert", None, seed)] = {"validation_loss": guided, "party": 0.75}
+        runs[study.key("text", "bert", study.GUIDANCE["bert"], seed)] = {"validation_loss": guided, "party": 0.75}
     rows = study.summary(runs)
     lines = table.mcmisp({"mcmisp": {row["part"]: row for row in rows}}).splitlines()[2:]
     assert len(lines) == 3
