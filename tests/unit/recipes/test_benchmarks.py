@@ -8,6 +8,7 @@ import functools
 import importlib
 import json
 import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -188,6 +189,23 @@ def test_a_training_that_ends_says_so(benchmark: Any) -> None:
         training()
     with pytest.raises(RuntimeError, match="ended"):
         training()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
+def test_every_recipe_can_be_measured(recipe: Recipe, benchmark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two steps under isoscale and two of plain accumulation, by the script itself."""
+    for package in recipe.needs:
+        pytest.importorskip(package)
+    sides = benchmark("recipes_sides")
+    monkeypatch.setattr(sys, "argv", sys.argv)
+    monkeypatch.setattr(sides, "_SLOW", {})
+    train = sides.training_function(recipe, recipe.proof)
+    for start in (sides.accumulating, sides.under_isoscale):
+        training = start(train, 2)
+        training()
+        training()
+        training.close()
 
 
 def test_levels_are_compared_with_off(benchmark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
