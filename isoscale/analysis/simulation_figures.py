@@ -215,14 +215,16 @@ def _gantt(axes: Axes, run: PolicyRun, longest: float, *, labels: bool, names: b
 
 
 def _size_legend(axes: Axes, runs: Sequence[PolicyRun], above: float = 1.0) -> None:
+    from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
     most = max((bar.devices for run in runs for row in run.rows for bar in row.bars), default=1)
     sizes = [2**power for power in range(len(_SIZES)) if 2**power <= most]
+    waits = Line2D([], [], color=FAINT, linewidth=1.4, label="none: waits")
     found = axes.legend(
-        handles=[Patch(color=_size_colour(size), label=str(size)) for size in sizes],
+        handles=[waits, *(Patch(color=_size_colour(size), label=str(size)) for size in sizes)],
         title="devices",
-        ncols=len(sizes),
+        ncols=len(sizes) + 1,
         loc="lower right",
         bbox_to_anchor=(1.0, above),
         fontsize=7.5,
