@@ -32,7 +32,7 @@ def summary(runs: Mapping[str, Run]) -> list[dict[str, Any]]:
     rows = []
     for part, measures in _MEASURES.items():
         for backbone, weight in GUIDANCE.items():
-            pairs = [(runs.get(key(part, backbone, w, s)) for w in (0.0, weight)) for s in SEEDS]
+            pairs = [[runs.get(key(part, backbone, w, s)) for w in (0.0, weight)] for s in SEEDS]
             both = [(plain, guided) for plain, guided in pairs if plain is not None and guided is not None]
             for name, number in measures.items() if both else ():
                 numbers = [(number(plain), number(guided)) for plain, guided in both]
