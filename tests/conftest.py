@@ -25,6 +25,8 @@ LONG = (
     "tests/elastic/test_stories.py::test_all_die_and_their_successors_begin_at_the_checkpoint",
     "tests/elastic/test_stories.py::test_an_executor_joins_from_another_directory",
     "tests/elastic/test_stories.py::test_the_job_ends_before_another_coordinator_comes",
+    "tests/elastic/test_stories.py::test_chance_and_other_ways_to_read",
+    "tests/cli/test_stream.py::test_loader_processes",
     "tests/cli/test_stream.py::test_kill_9_anywhere",
     "tests/cli/test_stream.py::test_other_tails_have_exact_counts",
     "tests/cli/test_verify.py::test_explain_finds_a_difference_after_a_rescale",

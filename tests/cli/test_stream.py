@@ -34,8 +34,10 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(directory / "*.txt")
 
 
-def run(files: str, out: Path, *, tail: str = "partial", turn_s: float = 0.0, **options: Any) -> RunningJob:
-    arguments = [files, tail, "12", str(EPOCHS), str(turn_s)]
+def run(
+    files: str, out: Path, *, tail: str = "partial", turn_s: float = 0.0, processes: int = 0, **options: Any
+) -> RunningJob:
+    arguments = [files, tail, "12", str(EPOCHS), str(turn_s), str(processes)]
     return start(SCRIPT, out=out, workers=3, script_args=arguments, lost_after_s=60, **options)
 
 
@@ -109,6 +111,26 @@ def test_everyone_is_killed_and_the_job_resumed(files: str, undisturbed: str, tm
     with run(files, tmp_path / "run", executors=2, turn_s=0.05, checkpoint_every=5) as job:
         job.wait_for(lambda: job.events("checkpoint"), "a checkpoint")
         job.wait_step(job.events("checkpoint")[-1]["step"] + 2)
+        job.kill_all()
+        job.resume()
+        check(job, files, undisturbed)
+
+
+@pytest.mark.parametrize("processes", [1, 3])
+def test_loader_processes(files: str, tmp_path: Path, processes: int) -> None:
+    """Killed themselves, with their executor, and with everybody; rescaled in mid-epoch and at its edge."""
+    with run(files, tmp_path / "undisturbed", executors=1, processes=processes) as job:
+        assert job.wait(200) == 0, job.output()
+        check_ledger(job, files)
+        undisturbed = job.digest()
+    with run(files, tmp_path / "plan", plan="0:2,5:3,19:1,24:2", processes=processes) as job:
+        check(job, files, undisturbed)
+    point = FaultPoint(executor=1, point="backward", step=9)
+    options: dict[str, Any] = {"executors": 2, "turn_s": 0.05, "checkpoint_every": 5, "points": [point]}
+    with run(files, tmp_path / "killed", processes=processes, **options) as job:
+        job.wait_step(3)
+        job.wait_for(lambda: job.kill_loaders(job.members()[0]), "loader processes")
+        job.wait_for(lambda: any(event["step"] >= 10 for event in job.events("checkpoint")), "a checkpoint")
         job.kill_all()
         job.resume()
         check(job, files, undisturbed)

@@ -46,6 +46,9 @@ class Records:
         self.logged_values: list[dict[str, dict[int, str]]] = []
         self.audits = 0
 
+    def streamed(self, **fact: Any) -> None:
+        pass
+
     def step(self, *, step: int, epoch: int, values: Combined, seconds: float, samples: int, total: int) -> None:
         self.logged_values.append(
             {name: {rank: exact(value) for rank, value in by_rank.items()} for name, by_rank in values.by_rank.items()}

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from isoscale.errors import IsoscaleError
-from isoscale.testing import RunningJob, faults
-from isoscale.testing.chaos import Result, compare, result_of, run_story, story_of
+from isoscale.testing import Nursery, RunningJob, faults
+from isoscale.testing.chaos import DATA, Result, compare, result_of, run_story, story_of, undisturbed
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(900)]
 
@@ -364,6 +364,14 @@ def test_a_crash_of_the_script_is_reported_and_its_last_state_kept(nursery: obje
 @pytest.mark.parametrize("seed", [3, 12])
 def test_chance(nursery: object, expected: Result, tmp_path: Path, seed: int) -> None:
     outcome = run_story(story_of(seed), expected, tmp_path / "run", nursery)  # type: ignore[arg-type]
+    assert (outcome.verdict, outcome.problem) == ("equal", ""), outcome.story
+
+
+@pytest.mark.parametrize("data", ["processes", "stream", "stream-processes"])
+def test_chance_and_other_ways_to_read(nursery: Nursery, tmp_path: Path, data: str) -> None:
+    """Loader processes die too; the job itself sees to it that each sample of each epoch is used once."""
+    expected = undisturbed(tmp_path / "undisturbed", nursery, target=DATA[data])
+    outcome = run_story(story_of(3, DATA[data]), expected, tmp_path / "run", nursery, DATA[data])
     assert (outcome.verdict, outcome.problem) == ("equal", ""), outcome.story
 
 

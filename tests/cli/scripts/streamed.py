@@ -1,4 +1,4 @@
-"""A stream with everything that could differ by placement: FILES TAIL BUFFER EPOCHS [SECONDS PER TURN].
+"""A stream with everything that could differ by placement: FILES TAIL BUFFER EPOCHS [SECONDS PER TURN [PROCESSES]].
 
 Every turn writes down which samples it got: DIR/turns-PID.jsonl, lines of [epoch, step, ids].
 """
@@ -22,6 +22,7 @@ from isoscale.testing.short_job import do_without_compiler
 
 FILES, TAIL, BUFFER, EPOCHS = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 TURN_S = float(sys.argv[5]) if sys.argv[5:] else 0.0
+PROCESSES = int(sys.argv[6]) if sys.argv[6:] else 0
 
 
 def noisy(line: str) -> tuple[torch.Tensor, int, int]:
@@ -34,6 +35,7 @@ def train(job: isoscale.Job) -> None:
     model = job.model(nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.2), nn.Linear(8, 2)))
     optimizer = job.keep("optimizer", torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9))
     options: Any = {"tail": TAIL, "shuffle_buffer": BUFFER, "transform": noisy, "ledger": True}
+    options["num_workers"] = PROCESSES
     loader = job.stream(isoscale.text_lines(FILES, partition_bytes=60), batch_size=4, **options)
     val = job.stream(isoscale.text_lines(FILES), batch_size=16, train=False, transform=int)
     for epoch in job.epochs(EPOCHS):

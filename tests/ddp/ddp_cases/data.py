@@ -9,6 +9,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+import isoscale
 from ddp_cases.toolkit import Points, case, evaluate, fit, mlp, sgd
 
 
@@ -72,6 +73,45 @@ def in_order_without_shuffling(job: Any) -> None:
 def loader_processes_augment(job: Any) -> None:
     model = job.model(mlp())
     fit(job, model, sgd(job, model), Points(24, augment=True), num_workers=2)
+
+
+@case((3,), (1, 2))
+def one_loader_process_reads_one_batch_ahead(job: Any) -> None:
+    model = job.model(mlp())
+    fit(job, model, sgd(job, model), Points(25, augment=True), num_workers=1, prefetch_factor=1)
+
+
+@case((3,), (2, 1))
+def three_loader_processes_read_far_ahead(job: Any) -> None:
+    """Farther than the pass goes."""
+    model = job.model(mlp())
+    fit(job, model, sgd(job, model), Points(40, augment=True), batch_size=2, num_workers=3, prefetch_factor=4)
+
+
+def fit_stream(job: Any, **options: Any) -> None:
+    """Partitions of 7 samples, the last one smaller, which logical workers take as they run dry."""
+    model = job.model(mlp())
+    optimizer = sgd(job, model)
+    source = isoscale.samples(Points(61, augment=True), partition_samples=7)
+    loader = job.stream(source, batch_size=3, shuffle_buffer=4, **options)
+    for _ in job.epochs(2):
+        for step in loader:
+            for x, y in step:
+                loss = F.cross_entropy(model(x), y)
+                loss.backward()
+                step.log(loss=loss)
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+@case((3,), (2, 1), (1, 1, 1))
+def a_stream(job: Any) -> None:
+    fit_stream(job)
+
+
+@case((3,), (2, 1), (1, 1, 1))
+def a_stream_with_loader_processes(job: Any) -> None:
+    fit_stream(job, num_workers=2, prefetch_factor=3)
 
 
 @case((2,), (1, 1))
