@@ -101,11 +101,16 @@ class Paced:
             self._rest.release()
 
 
+class Silent(Quiet):
+    def logged(self, **facts: Any) -> None:
+        pass
+
+
 def under_isoscale(train: Train, k: int) -> Paced:
     """All k logical workers in this process, in the order of stock DDP."""
 
     def run(paced: Paced) -> None:
-        job = Job(JobSpec(workers=k), LocalExchange(k), Quiet())
+        job = Job(JobSpec(workers=k), LocalExchange(k), Silent())
         rng.seed_all(0)
         make_loader = job.loader
         guards = contextlib.ExitStack()
