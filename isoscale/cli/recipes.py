@@ -34,19 +34,15 @@ def recipes(json: AsJson = False) -> None:
 
 
 def _table(listed: Sequence[Recipe]) -> Table:
-    """Two lines a recipe: family and metric, then what it trains and the baseline."""
+    """Two lines a recipe: what it trains, and by what it is judged."""
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("isoscale run", no_wrap=True)
-    table.add_column("family, what it trains")
-    table.add_column("metric, baseline", no_wrap=True)
+    table.add_column("what it trains; metric, against what baseline")
     for recipe in listed:
         missing = bool(missing_packages(recipe))
-        family, metric = Text(recipe.family), Text(f"{recipe.metric} {_ARROWS[recipe.better]}")
-        table.add_row(
-            Text(f"{PREFIX}{recipe.name}", style="dim" if missing else "bold"),
-            family.append(f"\n{recipe.summary}", style="dim"),
-            metric.append(f"\n{recipe.baseline}", style="dim"),
-        )
+        about = Text(f"{recipe.family}: {recipe.summary}\n")
+        about.append(f"{recipe.metric} {_ARROWS[recipe.better]}, against {recipe.baseline}", style="dim")
+        table.add_row(Text(f"{PREFIX}{recipe.name}", style="dim" if missing else "bold"), about)
     return table
 
 
