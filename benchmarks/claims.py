@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from elastic_claims import PARTS as ELASTIC_PARTS
+from recipes_claims import PARTS as RECIPE_PARTS
 from simulate_claims import PARTS as SIMULATOR_PARTS
 
 HERE = Path(__file__).parent
@@ -99,6 +100,7 @@ _PARTS: dict[str, Callable[[dict[str, Any]], Iterator[Row]]] = {
     "heterogeneous": heterogeneous,
     "import_time": import_time,
     **ELASTIC_PARTS,
+    **RECIPE_PARTS,
     **SIMULATOR_PARTS,
 }
 

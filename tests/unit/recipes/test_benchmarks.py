@@ -265,3 +265,29 @@ def test_quality_is_judged_by_the_direction_of_the_metric(benchmark: Any) -> Non
     assert judged(up, runs) | {"margin": 2.0, "learns": True, "spread": 1.0} == judged(up, runs)
     assert judged(down, runs) | {"margin": -2.0, "learns": False} == judged(down, runs)
     assert not judged(up, [*runs, {"value": 5.0, "baseline": 5.0}])["learns"]
+
+
+# ---- claims ----
+
+
+def test_claims_count_what_is_missing_as_missed(benchmark: Any) -> None:
+    claims = benchmark("recipes_claims")
+    parts = ("elastic", "heterogeneous", "chaos")
+    rows = [row(one.name, part, equal=True, seconds=10.0) for one in RECIPES for part in parts]
+    assert [claim[3] for claim in claims.recipes_proof({"rows": rows})] == ["met", "met"]
+    for wrong in (rows[1:], [{**rows[0], "equal": False}, *rows[1:]]):
+        assert next(claims.recipes_proof({"rows": wrong}))[3] == "**missed**"
+    slow = [{**one, "seconds": 600.0} for one in rows]
+    assert [claim[3] for claim in claims.recipes_proof({"rows": slow})] == ["met", "**missed**"]
+
+
+def test_claims_of_switches_are_of_long_steps_only(benchmark: Any) -> None:
+    claims = benchmark("recipes_claims")
+    rows = [row("resnet", "switch", **switch_row(1.04, 60.0)), row("digits", "switch", **switch_row(1.5, 20.0))]
+    rows.append(row("resnet", "levels", **levels_row(1.5)))
+    found = list(claims.recipes_table({"rows": rows}))
+    assert [(claim[0].split(":")[0], claim[3]) for claim in found] == [
+        ("resnet", "**missed**"),
+        ("resnet", "met"),
+        ("resnet", "met"),
+    ]

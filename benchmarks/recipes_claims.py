@@ -1,0 +1,80 @@
+"""The recipes' part of docs/claims.md: proofs, quality and costs over all recipes, as rows of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from isoscale.recipes.catalogue import RECIPES, find
+
+Row = tuple[str, str, str, str]
+
+LIMIT, FROM_MS = 1.02, 50.0
+_PARTS_OF_A_PROOF = ("elastic", "heterogeneous", "chaos")
+
+
+def recipes_proof(result: dict[str, Any]) -> Iterator[Row]:
+    rows = result["rows"]
+    wanted = len(RECIPES) * len(_PARTS_OF_A_PROOF)
+    hold = sum(row["equal"] for row in rows)
+    text = f"{hold} of {wanted} hold" + (f", {wanted - len(rows)} not tried yet" if len(rows) < wanted else "")
+    yield (
+        f"{len(RECIPES)} recipes against stock DDP with 4 processes: 1, 3, 2, 4 executors; on mixed kinds; kill -9",
+        "equal bits",
+        text,
+        _verdict(hold == wanted),
+    )
+    minutes = sum(row["seconds"] for row in rows) / 60
+    busy = sum(row.get("processor_s", 0.0) for row in rows) / 60
+    text = f"{minutes:.0f} minutes, {busy:.0f} of processor time"
+    yield "all proofs by one command", "under 60 minutes", text, _verdict(len(rows) == wanted and minutes < 60)
+
+
+def recipes_quality(result: dict[str, Any]) -> Iterator[Row]:
+    rows = [row for row in result["rows"] if len(row["runs"]) == len(result["seeds"])]
+    text = f"{sum(row['learns'] for row in rows)} of {len(RECIPES)}"
+    met = len(rows) == len(RECIPES) and all(row["learns"] for row in rows)
+    yield (
+        f"recipes better than their trivial baseline with each of {len(result['seeds'])} seeds",
+        "all",
+        text,
+        _verdict(met),
+    )
+
+
+def recipes_table(result: dict[str, Any]) -> Iterator[Row]:
+    switches = {row["recipe"]: row["switch"] for row in result["rows"] if row["part"] == "switch"}
+    for name, rows in switches.items():
+        due = [row for row in rows if row["a_ms"] >= FROM_MS]
+        if due:
+            worst = max(due, key=lambda row: row["ratio"] - row["half_width"])
+            gpu = find(name).paper_gpu
+            yield (
+                f"{name}: k = {', '.join(str(row['k']) for row in due)} logical workers on one executor over plain "
+                "gradient accumulation",
+                f"at most {LIMIT}x" + (f" (EasyScale's {gpu.model}: {gpu.switch:.3f}x)" if gpu else ""),
+                f"worst {worst['ratio']:.3f}x +- {worst['half_width']:.3f} (k = {worst['k']})",
+                _verdict(worst["ratio"] - worst["half_width"] <= LIMIT),
+            )
+    for row in result["rows"]:
+        gpu = find(row["recipe"]).paper_gpu
+        if row["part"] == "levels" and gpu is not None:
+            highest = max(gpu.heterogeneous)
+            for name, kinds in (("avx2", "cpu and cpu-avx2"), ("sse", "cpu, cpu-avx2 and cpu-sse")):
+                yield (
+                    f"{row['recipe']}: `heterogeneous` on {kinds} over `off`",
+                    f"at most EasyScale's {highest:.2f}x",
+                    f"{row[name]['ratio']:.2f}x +- {row['half_width']:.2f}",
+                    _verdict(row[name]["ratio"] - row["half_width"] <= highest),
+                )
+
+
+def _verdict(met: bool) -> str:
+    return "met" if met else "**missed**"
+
+
+PARTS: dict[str, Callable[[dict[str, Any]], Iterator[Row]]] = {
+    "recipes_proof": recipes_proof,
+    "recipes_quality": recipes_quality,
+    "recipes_table": recipes_table,
+}
