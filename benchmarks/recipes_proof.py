@@ -16,7 +16,6 @@ to prove anew what is known); what did not hold is tried again by the next run. 
 from __future__ import annotations
 
 import argparse
-import resource
 import shlex
 import subprocess
 import sys
@@ -28,7 +27,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from recipes_kept import Kept, Row, add_options, chosen, code_of
+from recipes_kept import Kept, Row, add_options, chosen, code_of, processor_s
 from recipes_page import write as write_page
 
 from isoscale.kinds import host_capability
@@ -164,22 +163,16 @@ def prove(recipe: Recipe, kept: Kept, *, parts: Sequence[str], again: bool) -> N
             print(f"{recipe.name:14} {proof.part:14} known: equal, {row['seconds']:.0f} s", flush=True)
             continue
         print(f"{recipe.name:14} {proof.part:14} ...", end=" ", flush=True)
-        begun, spent = time.monotonic(), _processor_s()
+        begun, used = time.monotonic(), processor_s()
         with tempfile.TemporaryDirectory(prefix="proof-") as directory:
             row = proof.run(Path(directory) / "run")
-        seconds, processor_s = round(time.monotonic() - begun, 1), round(_processor_s() - spent, 1)
-        took = {"seconds": seconds, "processor_s": processor_s}
+        seconds = round(time.monotonic() - begun, 1)
+        took = {"seconds": seconds, "processor_s": round(processor_s() - used, 1)}
         kept.put({"recipe": recipe.name, "part": proof.part, "code": code, **took, **row})
         verdict = "equal" if row["equal"] else f"DIFFERS\n{row['problem']}"
         print(
             f"{verdict} {seconds:.0f} s, {row.get('steps', 0)} steps, executors {row.get('executors', [])}", flush=True
         )
-
-
-def _processor_s() -> float:
-    """Of all processes that were started from here and have ended; other load on the machine does not count."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
 
 
 def table(rows: Sequence[Row], names: Sequence[str]) -> str:
