@@ -84,7 +84,7 @@ def main() -> None:
     data = addresses(options.speeches) if options.speeches else None
     start = time.monotonic()
     parts = [options.part] if options.part else ["planted", "text"]
-    plan = [(p, b, g, s) for p in parts for s in SEEDS for b in GUIDANCE for g in (0.0, GUIDANCE[b])]
+    plan = [(p, b, g, s) for p in parts for b in GUIDANCE for s in SEEDS for g in (0.0, GUIDANCE[b])]
     for part, backbone, guidance, seed in plan:
         name = key(part, backbone, guidance, seed)
         if name in kept() or time.monotonic() - start > options.minutes * 60:

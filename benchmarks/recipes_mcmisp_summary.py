@@ -77,5 +77,4 @@ def key(part: str, backbone: str, guidance: float, seed: int) -> str:
 
 
 def _row(part: str, backbone: str, measure: str) -> dict[str, Any]:
-    name = {"text": part, "backbone": backbone, "measure": measure}
-    return {"recipe": "mcmisp", "part": " ".join(name.values()), **name}
+    return {"text": part, "backbone": backbone, "measure": measure}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 _HEADER = "text | backbone | measure | plain | guided | guided - plain | verdict"
@@ -17,9 +17,9 @@ _MEASURES = {
 }
 
 
-def mcmisp(rows: Mapping[str, Mapping[str, dict[str, Any]]]) -> str:
+def mcmisp(rows: Sequence[Mapping[str, Any]]) -> str:
     lines = [f"| {_HEADER} |", "|" + "---|" * (_HEADER.count("|") + 1)]
-    for row in rows.get("mcmisp", {}).values():
+    for row in rows:
         cells = [_TEXTS[row["text"]], row["backbone"]]
         cells += _steps(row) if row["measure"] == "steps_to_plain_loss" else _both(row)
         lines.append("| " + " | ".join(cells) + " |")

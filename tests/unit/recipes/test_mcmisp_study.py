@@ -79,8 +79,7 @@ def test_the_table_has_a_line_per_measure(study: ModuleType) -> None:
     for seed, guided in ((0, [3.0, 1.0]), (1, [3.0, 2.9])):
         runs[study.key("text", "bert", 0.0, seed)] = {"validation_loss": [3.0, 2.0], "party": 0.5}
         runs[study.key("text", "bert", study.GUIDANCE["bert"], seed)] = {"validation_loss": guided, "party": 0.75}
-    rows = study.summary(runs)
-    lines = table.mcmisp({"mcmisp": {row["part"]: row for row in rows}}).splitlines()[2:]
+    lines = table.mcmisp(study.summary(runs)).splitlines()[2:]
     assert len(lines) == 3
     assert lines[1].endswith("| 0.500 +- 0.000 | 0.750 +- 0.000 | 0.250 +- 0.000 | better |")
     assert lines[2].endswith("| 400 | 75, never |  | 1 of 2 |")
