@@ -60,7 +60,8 @@ class Fetch(NamedTuple):
     attempt: int
     logical_rank: int
     batch: int
-    samples: list[int]
+    #: indices of the data set, or whatever its `__getitems__` takes
+    samples: list[Any]
 
 
 class Failure(NamedTuple):
