@@ -10,6 +10,7 @@ import pytest
 import isoscale
 from isoscale.cli.app import cli
 from isoscale.recipes.catalogue import RECIPES, Recipe
+from tests.docs import tree_page
 from tests.docs.help_texts import CLI_PAGE, help_text, shown_help_texts
 from tests.docs.pages import PAGES, ROOT, all_blocks, headings
 
@@ -78,6 +79,11 @@ def test_files_of_the_readme_tree_exist() -> None:
         assert path.is_dir() if name.endswith("/") else path.is_file(), path
         if name.endswith("/"):
             folders.append((depth, path))
+
+
+def test_every_module_is_in_the_tree() -> None:
+    shown = tree_page.PAGE.read_text(encoding="utf-8")
+    assert shown == tree_page.page(), "run: python tests/docs/tree_page.py"
 
 
 def test_pages_name_no_machine() -> None:
