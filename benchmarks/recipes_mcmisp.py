@@ -115,11 +115,7 @@ def kept() -> dict[str, dict[str, Any]]:
     """Finished runs, but for those of other settings."""
     path = measure.RESULTS / f"{NAME}.json"
     found: dict[str, dict[str, Any]] = json.loads(path.read_text())["runs"] if path.exists() else {}
-    return {
-        name: run
-        for name, run in found.items()
-        if run.get("settings", settings(name.split("/")[0])) == settings(name.split("/")[0])
-    }
+    return {name: run for name, run in found.items() if run["settings"] == settings(name.split("/")[0])}
 
 
 def save(runs: dict[str, dict[str, Any]], data: Addresses | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-_HEADER = "text | backbone | measure | plain | guided | guided - plain | verdict"
+_HEADER = "text | backbone | measure | seeds | plain | guided | guided - plain | verdict"
 _TEXTS = {"planted": "planted", "text": "State of the Union"}
 #: by measure: what it is called, and the sign of what is better
 _MEASURES = {
@@ -28,12 +28,14 @@ def mcmisp(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def _both(row: Mapping[str, Any]) -> list[str]:
     name, sign = _MEASURES[row["measure"]]
-    return [name, *(_interval(row[arm]) for arm in ("plain", "guided", "difference")), verdict(row["difference"], sign)]
+    arms = [_interval(row[arm]) for arm in ("plain", "guided", "difference")]
+    return [name, str(row["difference"]["n"]), *arms, verdict(row["difference"], sign)]
 
 
 def _steps(row: Mapping[str, Any]) -> list[str]:
     steps = ", ".join("never" if s is None else f"{s:.0f}" for s in row["steps"])
-    return ["steps to plain's last validation loss", str(row["plain"]), steps, "", f"{row['reached']} of {row['of']}"]
+    name, reached = "steps to plain's last validation loss", f"{row['reached']} of {row['of']} reach it"
+    return [name, str(row["of"]), str(row["plain"]), steps, "", reached]
 
 
 def verdict(difference: Mapping[str, Any], sign: int) -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import recipes_balanced_tables as balanced
+from recipes_mcmisp_table import mcmisp
 
 from isoscale.recipes.catalogue import RECIPES, Recipe
 
@@ -128,6 +129,7 @@ _OTHERS: dict[str, tuple[str, str, Callable[[list[dict[str, Any]]], str]]] = {
     "balanced_accuracy": ("recipes_balanced_accuracy", "rows", balanced.accuracy),
     "balanced_speed": ("recipes_balanced", "rows", balanced.speed),
     "balanced_models": ("recipes_balanced", "models", balanced.models),
+    "mcmisp": ("recipes_mcmisp", "rows", mcmisp),
 }
 
 

@@ -81,8 +81,8 @@ def test_the_table_has_a_line_per_measure(study: ModuleType) -> None:
         runs[study.key("text", "bert", study.GUIDANCE["bert"], seed)] = {"validation_loss": guided, "party": 0.75}
     lines = table.mcmisp(study.summary(runs)).splitlines()[2:]
     assert len(lines) == 3
-    assert lines[1].endswith("| 0.500 +- 0.000 | 0.750 +- 0.000 | 0.250 +- 0.000 | better |")
-    assert lines[2].endswith("| 400 | 75, never |  | 1 of 2 |")
+    assert lines[1].endswith("| 2 | 0.500 +- 0.000 | 0.750 +- 0.000 | 0.250 +- 0.000 | better |")
+    assert lines[2].endswith("| 2 | 400 | 75, never |  | 1 of 2 reach it |")
 
 
 def test_held_out_addresses_are_nowhere_in_training(
