@@ -2,8 +2,9 @@
 
 For each seed a dense model is trained once; from there every pattern and sparsity goes on with the same batches and
 the same learning rates, pruned in ten stages over the first half and only trained in the second. The models are those
-of the recipes balanced_lstm and balanced_cnn, on half of their data, so that all of it takes minutes; block widths are
-such that all patterns keep equally many weights. The paper's claim: balanced is as good as random, block is worse.
+of the recipes balanced_lstm (with 1,000 words) and balanced_cnn (with half of the images); block widths are such that
+all patterns keep equally many weights. The paper's claim: balanced is as good as random, block is worse. `--short` shows
+what comes of it when there is little retraining.
 
     python benchmarks/recipes_balanced_accuracy.py lstm cnn        (resumes; one seed of a model takes minutes)
     python benchmarks/recipes_balanced_accuracy.py                 (the table of what there is)
@@ -60,10 +61,10 @@ class Study:
     block_width: int
 
 
-def lstm_study() -> Study:
+def lstm_study(*, short: bool) -> Study:
     vocabulary, hidden = 1000, 100
     seen, unseen = balanced_lstm.rows(vocabulary)
-    seen = seen[::2]
+    seen = seen[::2] if short else seen
 
     def batches() -> list[tuple[torch.Tensor, torch.Tensor]]:
         order = torch.randperm(len(seen))
@@ -87,14 +88,14 @@ def lstm_study() -> Study:
         loss=loss,
         judge=judge,
         batches=batches,
-        dense_epochs=3,
-        epochs=1,
+        dense_epochs=3 if short else 2,
+        epochs=1 if short else 2,
         dense_layers=("words",),
         block_width=50,
     )
 
 
-def cnn_study() -> Study:
+def cnn_study(*, short: bool) -> Study:
     seen, unseen = images.Mnist(train=True, samples=2000), images.Mnist(train=False)
     validation = torch.stack([image for image, _ in unseen])
     # Distorting costs as much as training: the same three versions of each image serve all runs.
@@ -117,7 +118,7 @@ def cnn_study() -> Study:
         judge=judge,
         batches=batches,
         dense_epochs=4,
-        epochs=2,
+        epochs=2 if short else 4,
         dense_layers=balanced_cnn.DENSE_LAYERS,
         block_width=20,
     )
@@ -143,16 +144,17 @@ def train(study: Study, model: nn.Module, optimizer: torch.optim.Optimizer, prun
                 pruner.after_step(step)
 
 
-def run_seed(name: str, seed: int, scratch: Path) -> None:
-    done = {_key(row) for row in stored()}
+def run_seed(name: str, seed: int, scratch: Path, *, short: bool) -> None:
+    file = file_of(short=short)
+    done = {_key(row) for row in stored(file)}
     missing = [s for s in SETTINGS if (name, seed, *s) not in done]
     if not missing:
         return
-    study = STUDIES[name]()
+    study = STUDIES[name](short=short)
     torch.manual_seed(seed)
     model = study.make()
     optimizer = study.optimizer(model.parameters())
-    dense = scratch / f"{name}-{seed}-{code_of(find(f'balanced_{name}'))}.pt"
+    dense = scratch / f"{name}-{seed}-{study.dense_epochs}-{code_of(find(f'balanced_{name}'))}.pt"
     if dense.exists():
         state = torch.load(dense, weights_only=True)
         model.load_state_dict(state["model"])
@@ -178,11 +180,16 @@ def run_seed(name: str, seed: int, scratch: Path) -> None:
         row |= {"pruned": round(pruner.sparsity, 4), "seconds": round(time.perf_counter() - start, 1)}
         print(row, flush=True)
         # Read again: another process may be at work on another model or seed.
-        save(NAME, sorted([*stored(), row], key=_key), command=f"python benchmarks/{NAME}.py lstm cnn")
+        command = f"python benchmarks/{NAME}.py lstm cnn" + (" --short --seeds 0" if short else "")
+        save(file, sorted([*stored(file), row], key=_key), command=command)
 
 
-def stored() -> list[dict[str, Any]]:
-    path = RESULTS / f"{NAME}.json"
+def file_of(*, short: bool) -> str:
+    return f"{NAME}_short" if short else NAME
+
+
+def stored(file: str) -> list[dict[str, Any]]:
+    path = RESULTS / f"{file}.json"
     return list(json.loads(path.read_text())["rows"]) if path.exists() else []
 
 
@@ -194,14 +201,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", help="lstm, cnn; none: only print the table of what there is")
     parser.add_argument("--seeds", type=int, nargs="*", default=list(SEEDS))
+    parser.add_argument("--short", action="store_true", help="a fourth (LSTM) or half (CNN) of the retraining")
     parser.add_argument("--scratch", type=Path, default=Path(tempfile.gettempdir()) / NAME, help="dense models")
     options = parser.parse_args()
     torch.set_num_threads(1)
     options.scratch.mkdir(exist_ok=True)
     for seed in options.seeds:
         for name in options.models:
-            run_seed(name, seed, options.scratch)
-    print(accuracy(stored()))
+            run_seed(name, seed, options.scratch, short=options.short)
+    print(accuracy(stored(file_of(short=options.short))))
 
 
 if __name__ == "__main__":
