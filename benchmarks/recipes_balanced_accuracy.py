@@ -3,8 +3,8 @@
 For each seed a dense model is trained once; from there every pattern and sparsity goes on with the same batches and
 the same learning rates, pruned in ten stages over the first half and only trained in the second. The models are those
 of the recipes balanced_lstm (with 1,000 words) and balanced_cnn (with half of the images); block widths are such that
-all patterns keep equally many weights. The paper's claim: balanced is as good as random, block is worse. `--short` shows
-what comes of it when there is little retraining.
+all patterns keep equally many weights. The paper's claim: balanced is as good as random, block is worse. `--short`
+shows what comes of it when there is little retraining.
 
     python benchmarks/recipes_balanced_accuracy.py lstm cnn        (resumes; one seed of a model takes minutes)
     python benchmarks/recipes_balanced_accuracy.py                 (the table of what there is)
