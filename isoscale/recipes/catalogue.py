@@ -133,7 +133,7 @@ RECIPES: tuple[Recipe, ...] = (
     Recipe(
         name="electra",
         family="ELECTRA",
-        summary="letters of Moby Dick; two networks, shared embeddings",
+        summary="letters of Moby Dick; two networks, shared parameters",
         metric="auc",
         better="higher",
         baseline="no knowledge",

@@ -4,10 +4,10 @@
 
 The generator fills in hidden characters; what it would put there is drawn from its own distribution, from the stream
 of the logical worker whose turn it is. The discriminator tells for every character whether it is the author's. Both
-are trained at once, and share their embeddings, which are the generator's output layer too: one parameter with three
-names. The result is the area under the discriminator's ROC curve on text held out; knowing nothing gives 0.5. Also
-reported: its accuracy beside that of calling everything genuine, and the generator's perplexity beside that of a
-predictor that knows only how common each character is.
+are trained at once and share parameters: the embeddings, which are the generator's output layer too (one parameter with
+three names), and the first layer, which is all that the generator has. The result is the area under the discriminator's
+ROC curve on text held out; knowing nothing gives 0.5. Also reported: its accuracy beside that of calling everything
+genuine, and the generator's perplexity beside that of a predictor that knows only how common each character is.
 """
 
 from __future__ import annotations
@@ -40,11 +40,9 @@ class Electra(nn.Module):
         super().__init__()
         self.discriminator = ElectraForPreTraining(_config(vocabulary_size, width, layers=2))
         self.generator = ElectraForMaskedLM(_config(vocabulary_size, width, layers=1))
-        shared = self.discriminator.electra.embeddings
-        mine = self.generator.electra.embeddings
-        mine.word_embeddings, mine.position_embeddings = shared.word_embeddings, shared.position_embeddings
-        mine.token_type_embeddings = shared.token_type_embeddings
-        self.generator.generator_lm_head.weight = shared.word_embeddings.weight
+        mine, shared = self.generator.electra, self.discriminator.electra
+        mine.embeddings, mine.encoder.layer[0] = shared.embeddings, shared.encoder.layer[0]
+        self.generator.generator_lm_head.weight = shared.embeddings.word_embeddings.weight
 
     def forward(self, seen: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """The generator's logits at hidden places, the discriminator's for every place, and what is forged."""

@@ -10,12 +10,13 @@ from isoscale.recipes.data.masking import IGNORED
 electra = pytest.importorskip("isoscale.recipes.electra")
 
 
-def test_embeddings_and_output_layer_are_one_parameter() -> None:
+def test_networks_share_embeddings_first_layer_and_output_layer() -> None:
     model = electra.Electra(20, 8)
     names = dict(model.named_parameters(remove_duplicate=False))
     words = [name for name, p in names.items() if p is model.discriminator.electra.embeddings.word_embeddings.weight]
     assert len(words) == 3
-    assert len(names) - len(dict(model.named_parameters())) == 4
+    # 5 of the embeddings, 16 of the first layer, and the words once more as output layer.
+    assert len(names) - len(dict(model.named_parameters())) == 5 + 16 + 1
 
 
 def test_only_hidden_places_are_forged_and_a_lucky_guess_is_genuine() -> None:
