@@ -10,8 +10,9 @@ Reference figures: the artifact's own code with the same reconstructed step time
 from __future__ import annotations
 
 import argparse
+import json
 
-from measure import save
+from measure import RESULTS, save
 from simulate_tools import rounded, run
 
 from isoscale.scheduling.throughput import Communication
@@ -20,6 +21,8 @@ from isoscale.sim.engine import Options
 from isoscale.sim.run import Experiment
 from isoscale.sim.workload import Workload
 
+#: what gives all rows, however many runs it took
+_COMMAND = "python benchmarks/simulate_easyscale.py"
 #: mean JCT and makespan (time of the last completion) of the artifact's code
 _REFERENCE = {
     "fifo": (4267, 9040),
@@ -56,8 +59,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trace", default="easyscale", help="easyscale (d1aff) or easyscale-d2c")
     parser.add_argument("--interval", type=float, default=10.0)
+    parser.add_argument("--policies", default="", help="only these, anew; the other rows stay as they were saved")
     arguments = parser.parse_args()
-    rows = []
+    name = "simulate_easyscale" if arguments.trace == "easyscale" else "simulate_easyscale_d2c"
+    name += "" if arguments.interval == 10 else f"_{arguments.interval:g}s"
+    chosen = arguments.policies.split(",") if arguments.policies else [policy for policy, _ in _POLICIES]
+    saved = json.loads((RESULTS / f"{name}.json").read_text())["rows"] if arguments.policies else []
+    known = {(row["assumptions"], row["policy"]): row for row in saved}
+    rows: list[dict[str, object]] = []
     for world, (costs, communication) in _WORLDS.items():
         experiment = Experiment(
             trace=arguments.trace,
@@ -67,6 +76,9 @@ def main() -> None:
         )
         for policy, options in _POLICIES:
             label = policy + _LABELS.get(tuple(options), "")
+            if policy not in chosen:
+                rows.append(known[world, label])
+                continue
             jobs = experiment.jobs(0)
             outcome, row = run(experiment, policy, jobs, **options)
             last = max(outcome.finished_s)
@@ -88,8 +100,8 @@ def main() -> None:
                 + (f"; the artifact's code {reference[0]} s, {reference[1]} s" if reference else ""),
                 flush=True,
             )
-    name = "simulate_easyscale" if arguments.trace == "easyscale" else "simulate_easyscale_d2c"
-    save(name if arguments.interval == 10 else f"{name}_{arguments.interval:g}s", rows, interval_s=arguments.interval)
+    facts = {"command": _COMMAND} if name == "simulate_easyscale" else {}
+    save(name, rows, interval_s=arguments.interval, **facts)
 
 
 if __name__ == "__main__":
