@@ -41,6 +41,7 @@ _ARTIFACT_DECISION_S = 3.3
 #: file, weeks and cluster of the ITP slice
 _ITP = ("cluster02.csv", (1, 2, 3), "8x(A100*8)")
 _WEEK_S = 7 * 86_400.0
+_PIECES = "rows come from several runs with --add, of which the command is the last"
 
 
 def main() -> None:
@@ -59,7 +60,7 @@ def main() -> None:
         key = _key(group[0])
         rows = [row for row in rows if _key(row) != key] + group
         if not arguments.quick:
-            save(name, rows)
+            save(name, rows, **({"note": _PIECES} if arguments.add else {}))
 
 
 def _key(row: dict[str, Any]) -> tuple[str, str]:
