@@ -41,12 +41,12 @@ def quality(rows: Rows) -> str:
                 continue
             better = "" if recipe.better == "higher" else ", lower is better"
             yield (
-                f"{recipe.name} | {recipe.metric}{better} | {_number(row['mean'])} +- {_number(row['spread'])} | "
+                f"{recipe.name} | {recipe.metric}{better} | {len(row['runs'])} | {_number(row['mean'])} +- {_number(row['spread'])} | "
                 f"{_number(row['baseline'])} ({recipe.baseline}) | {_number(row['margin'])}"
                 + ("" if row["learns"] else ", **does not learn**")
             )
 
-    return table("recipe | metric | mean and standard deviation of 3 seeds | baseline | margin", lines())
+    return table("recipe | metric | seeds | mean and standard deviation | baseline | margin", lines())
 
 
 def proofs(rows: Rows) -> str:
