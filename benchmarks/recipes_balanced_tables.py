@@ -20,10 +20,8 @@ def accuracy(rows: Rows) -> str:
         for sparsity in SPARSITIES:
             found = {pattern: _values(rows, name, pattern, sparsity, metric) for pattern in PATTERNS}
             means = [f"{statistics.mean(values.values()):.2f}" if values else "" for values in found.values()]
-            gaps = [
-                value - found["random"][seed] for seed, value in found["balanced"].items() if seed in found["random"]
-            ]
-            lines.append(f"| {name}, {metric}{unit} | {sparsity} | {' | '.join(means)} | {_interval(gaps)} |")
+            gap = interval(gaps(rows, name, sparsity, metric))
+            lines.append(f"| {name}, {metric}{unit} | {sparsity} | {' | '.join(means)} | {gap} |")
     return "\n".join(lines)
 
 
@@ -32,11 +30,18 @@ def _values(rows: Rows, name: str, pattern: str, sparsity: str, metric: str) -> 
     return {r["seed"]: r[metric] for r in rows if (r["model"], r["pattern"], r["sparsity"]) == wanted}
 
 
-def _interval(gaps: list[float]) -> str:
-    if len(gaps) < 2:
+def gaps(rows: Rows, name: str, sparsity: str, metric: str) -> list[float]:
+    """Balanced less random, for every seed that has both."""
+    balanced, random = (_values(rows, name, pattern, sparsity, metric) for pattern in ("balanced", "random"))
+    return [value - random[seed] for seed, value in balanced.items() if seed in random]
+
+
+def interval(values: list[float]) -> str:
+    """Mean and half-width; nothing for a single value."""
+    if len(values) < 2:
         return ""
-    half = T_95[len(gaps) - 1] * statistics.stdev(gaps) / math.sqrt(len(gaps))
-    return f"{statistics.mean(gaps):+.2f} +- {half:.2f} ({len(gaps)} seeds)"
+    half = T_95[len(values) - 1] * statistics.stdev(values) / math.sqrt(len(values))
+    return f"{statistics.mean(values):+.2f} +- {half:.2f} ({len(values)} seeds)"
 
 
 def speed(rows: Rows) -> str:

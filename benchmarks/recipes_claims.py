@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Iterator
 from typing import Any
+
+import recipes_balanced_tables as balanced
 
 from isoscale.recipes.catalogue import RECIPES, find
 
@@ -69,6 +72,34 @@ def recipes_table(result: dict[str, Any]) -> Iterator[Row]:
                 )
 
 
+def recipes_balanced(result: dict[str, Any]) -> Iterator[Row]:
+    for row in result["rows"]:
+        if row["matrix"] != "LSTM-1500" or row["sparsity"] != 0.8:
+            continue
+        half = abs(row["control"] - 1)
+        for other, ratio, least in (("dense", "against_dense", 2.45), ("CSR", "against_csr_int64", 3.1)):
+            yield (
+                f"packed balanced product, 6000 x 1500, 80 % sparse, blocks of {row['block_width']}, {row['cache']} cache, "
+                f"one thread: times as fast as {other}",
+                f"at least {least}",
+                f"{row[ratio]:.2f} (control {row['control']:.2f})",
+                _verdict(row[ratio] * (1 - half) >= least),
+            )
+
+
+def recipes_balanced_accuracy(result: dict[str, Any]) -> Iterator[Row]:
+    for name in ("lstm", "cnn"):
+        for sparsity in balanced.SPARSITIES:
+            gaps = balanced.gaps(result["rows"], name, sparsity, "accuracy")
+            mean = statistics.mean(gaps) if gaps else 0.0
+            yield (
+                f"{name}, {float(sparsity):.0%} sparse: accuracy of balanced less that of random sparsity, in points",
+                "at least -0.5 over 5 seeds",
+                balanced.interval(gaps) or "not run yet",
+                _verdict(len(gaps) == 5 and mean >= -0.5),
+            )
+
+
 def _verdict(met: bool) -> str:
     return "met" if met else "**missed**"
 
@@ -77,4 +108,6 @@ PARTS: dict[str, Callable[[dict[str, Any]], Iterator[Row]]] = {
     "recipes_proof": recipes_proof,
     "recipes_quality": recipes_quality,
     "recipes_table": recipes_table,
+    "recipes_balanced": recipes_balanced,
+    "recipes_balanced_accuracy": recipes_balanced_accuracy,
 }
