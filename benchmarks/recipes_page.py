@@ -41,7 +41,8 @@ def quality(rows: Rows) -> str:
                 continue
             better = "" if recipe.better == "higher" else ", lower is better"
             yield (
-                f"{recipe.name} | {recipe.metric}{better} | {len(row['runs'])} | {_number(row['mean'])} +- {_number(row['spread'])} | "
+                f"{recipe.name} | {recipe.metric}{better} | {len(row['runs'])} | "
+                f"{_number(row['mean'])} +- {_number(row['spread'])} | "
                 f"{_number(row['baseline'])} ({recipe.baseline}) | {_number(row['margin'])}"
                 + ("" if row["learns"] else ", **does not learn**")
             )
