@@ -79,8 +79,8 @@ def recipes_balanced(result: dict[str, Any]) -> Iterator[Row]:
         half = abs(row["control"] - 1)
         for other, ratio, least in (("dense", "against_dense", 2.45), ("CSR", "against_csr_int64", 3.1)):
             yield (
-                f"packed balanced product, 6000 x 1500, 80 % sparse, blocks of {row['block_width']}, {row['cache']} cache, "
-                f"one thread: times as fast as {other}",
+                f"packed balanced product, 6000 x 1500, 80 % sparse, blocks of {row['block_width']}, "
+                f"{row['cache']} cache, one thread: times as fast as {other}",
                 f"at least {least}",
                 f"{row[ratio]:.2f} (control {row['control']:.2f})",
                 _verdict(row[ratio] * (1 - half) >= least),
