@@ -23,7 +23,7 @@ import isoscale
 from isoscale.recipes.data import text
 from isoscale.recipes.data.masking import IGNORED, Masking
 
-#: Short rows: attention that starts out even is told apart from its neighbours sooner.
+#: characters in a row; docs/recipes.md says what happened with 64
 _LENGTH = 16
 _BATCH = 32
 
@@ -39,7 +39,7 @@ def network(vocabulary_size: int, width: int) -> nn.Module:
         type_vocab_size=1,
         hidden_dropout_prob=0.05,
         attention_probs_dropout_prob=0.05,
-        initializer_range=0.08,  # the library's 0.02 is for networks ten times as wide
+        initializer_range=0.08,
     )
     model: nn.Module = BertForMaskedLM(config)
     return model

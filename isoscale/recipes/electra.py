@@ -25,10 +25,10 @@ import isoscale
 from isoscale.recipes.data import text
 from isoscale.recipes.data.masking import IGNORED, Masking
 
-#: Short rows: attention that starts out even is told apart from its neighbours sooner.
+#: characters in a row; docs/recipes.md says what happened with 64
 _LENGTH = 16
 _BATCH = 32
-#: weight of the discriminator's loss; the paper's 50 balances guesses among thirty thousand words, not sixty letters
+#: weight of the discriminator's loss; the paper has 50. Not tuned by itself
 _LAMBDA = 5.0
 _SCORE_BINS = 1000
 
@@ -66,7 +66,7 @@ def _config(vocabulary_size: int, width: int, layers: int) -> ElectraConfig:
         type_vocab_size=1,
         hidden_dropout_prob=0.05,
         attention_probs_dropout_prob=0.05,
-        initializer_range=0.08,  # the library's 0.02 is for networks ten times as wide
+        initializer_range=0.08,
     )
 
 
