@@ -82,7 +82,7 @@ def simulate_easyscale(result: dict[str, Any]) -> Iterator[Row]:
         honest = ", ".join(f"{policy} {_jct_and_last(rows[world, policy])}" for policy in ("fifo-backfill", "srtf"))
         for policy in ("flow", "flow(nothing declared)"):
             row = rows[world, policy]
-            # The target is for the artifact's assumptions, where both know what jobs declare; the rest is shown.
+            # The target is for the artifact's assumptions; the rest is shown.
             is_target = (world, policy) == (artifact, "flow")
             assumptions = "the artifact's assumptions" if world == artifact else f"{world} costs and communication"
             yield (
