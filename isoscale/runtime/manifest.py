@@ -17,7 +17,7 @@ from isoscale.runtime.checkpoint_rules import Identity
 
 __all__ = ["Broken", "Manifest", "data_name", "manifest_name", "steps_in", "whole"]
 
-_FORMAT = 1
+_FORMAT = 2
 _NAME = re.compile(r"step-([0-9]{8,18})\.(?:pt|json)")
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FORMAT", "epoch_of", "is_place_of", "load_snapshot", "take_snapshot"]
 
-FORMAT = 1
+FORMAT = 2
 
 
 def take_snapshot(job: Job, loader: Loader, *, copy: bool) -> dict[str, Any]:

@@ -68,7 +68,7 @@ def test_the_manifest_describes_the_file(tmp_path: Path) -> None:
     manifest = json.loads(path.with_suffix(".json").read_text())
     data = path.read_bytes()
     expected = {
-        "format": 1,
+        "format": 2,
         "file": path.name,
         "step": 7,
         "size": len(data),
@@ -219,7 +219,7 @@ DAMAGE = {
     "manifest binary": ("json", lambda b: b"\xff\xfe\x00", "manifest is damaged"),
     "manifest deep": ("json", lambda b: b"[" * 100_000, "manifest is damaged"),
     "manifest of something else": ("json", lambda b: b"[1]", "no manifest"),
-    "manifest of the future": ("json", lambda b: b.replace(b'"format": 1', b'"format": 2'), "format 2"),
+    "manifest of the future": ("json", lambda b: b.replace(b'"format": 2', b'"format": 3'), "format 3"),
     "manifest of another seed": ("json", lambda b: b.replace(b'"seed": 0', b'"seed": 1'), "changed or damaged"),
 }
 
