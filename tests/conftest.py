@@ -39,6 +39,7 @@ LONG = (
     "tests/cli/test_demo.py",
     "tests/cli/test_profile.py",
     "tests/cli/test_recipes_proof.py::test_a_recipe_survives_two_deaths",
+    "tests/cli/test_balanced.py",
     "tests/security/test_full_disk.py",
     "tests/unit/recipes/test_benchmarks.py::test_every_recipe_can_be_measured",
     "tests/security/test_two_coordinators.py",
