@@ -106,7 +106,7 @@ def step(loaders: LogicalLoaders, ranks: range | list[int], index: int) -> list[
         {"num_workers": 2, "prefetch_factor": 4, "drop_last": True, "worker_init_fn": init},
         {"num_workers": 2, "persistent_workers": True, "worker_init_fn": init},
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else " ".join(value),
 )
 def test_every_worker_reads_what_its_ddp_rank_reads(options: dict[str, Any]) -> None:
     batches, seeds = stock(2, **options)
@@ -302,7 +302,7 @@ def test_samplers_of_unequal_length_are_refused() -> None:
         ({"sampler": [1, 2]}, "per logical worker"),
         ({"generator": torch.Generator()}, "own torch stream"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else " ".join(value),
 )
 def test_options_that_cannot_be(options: dict[str, Any], problem: str) -> None:
     with pytest.raises(UserError, match=problem):
