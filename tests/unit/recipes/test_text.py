@@ -20,7 +20,9 @@ def test_the_novel_is_whole() -> None:
     assert len(text.words(novel)) == 253_599
 
 
-@pytest.mark.parametrize("packed", [gzip.compress(b"Call me Ahab.", mtime=0), b"no gzip at all", gzip.compress(b"Call", mtime=0)[:-9]])
+@pytest.mark.parametrize(
+    "packed", [gzip.compress(b"Call me Ahab.", mtime=0), b"no gzip at all", gzip.compress(b"Call", mtime=0)[:-9]]
+)
 def test_another_text_is_refused(packed: bytes) -> None:
     with pytest.raises(isoscale.UserError, match=r"moby_dick\.txt\.gz=.*SHA-256 is not fe282a57094ed62e.*again"):
         text._checked(packed)
