@@ -44,6 +44,8 @@ class Pollux:
         ordered: list[JobView] = []
         for kind, jobs in by_kind(state).items():
             capacity = capacity_of(state, kind)
+            if not capacity:
+                continue
             tables = [self._values(state, job, kind, capacity, len(jobs)) for job in jobs]
             chosen = allocate(tables, capacity)
             assert chosen is not None, "every job may be left out"
