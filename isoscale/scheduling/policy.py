@@ -28,7 +28,10 @@ class Policy(Protocol):
     gang: bool
 
     def decide(self, state: ClusterState) -> list[Decision]:
-        """Called at every round. Decisions must fit `state.capacity` taken together; a job appears at most once."""
+        """Called at every round. Decisions must fit `state.capacity` taken together; a job appears at most once.
+
+        Further questions go to a shallow copy, so what a policy remembers is replaced, not changed in place.
+        """
         ...
 
 

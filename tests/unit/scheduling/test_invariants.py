@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import random
 
@@ -65,7 +66,7 @@ def test_elastic_policies_keep_bounds_and_finish(name: str, jobs: list[Work]) ->
 
 @pytest.mark.parametrize("name", sorted(policy_names()))
 @settings(max_examples=6, deadline=None)
-@given(jobs=workloads(), seed=st.integers(0, 1000), quotas=st.sampled_from([{}, {"a": 2, "b": 3}]))
+@given(jobs=workloads(), seed=st.integers(0, 1000), quotas=st.sampled_from([{}, {"a": 2, "b": 3}, {"a": 1, "b": 0}]))
 def test_decisions_repeat_and_do_not_depend_on_the_order_of_mappings(
     name: str, jobs: list[Work], seed: int, quotas: dict[str, int]
 ) -> None:
@@ -77,6 +78,11 @@ def test_decisions_repeat_and_do_not_depend_on_the_order_of_mappings(
             self.interval_s, self.oracle = self._policy.interval_s, self._policy.oracle
             self.watches_time, self.gang = self._policy.watches_time, self._policy.gang
             self._random = random.Random(seed)
+
+        def __copy__(self):  # type: ignore[no-untyped-def]
+            other = Shuffled()
+            other._policy, other._random = copy.copy(self._policy), self._random
+            return other
 
         def decide(self, state):  # type: ignore[no-untyped-def]
             def shuffled(mapping):  # type: ignore[no-untyped-def]
@@ -97,15 +103,24 @@ def test_decisions_repeat_and_do_not_depend_on_the_order_of_mappings(
 @settings(max_examples=20, deadline=None)
 @given(jobs=workloads(), name=st.sampled_from(["flow", "easyscale", "pollux", "autoscaler"]))
 def test_elastic_policies_leave_no_job_waiting_beside_a_free_device(name: str, jobs: list[Work]) -> None:
+    """Not for longer than a round: EasyScale may free a device when it lets another job grow, after it gave starts."""
+    before: set[str] = set()
+
     def check(controller: Controller, decisions: list[Decision]) -> None:
         state = controller.state(0.0)
         if any(isinstance(decision, Reject) for decision in decisions):
             return
+        beside: set[str] = set()
         for job in state.waiting.values():
             kinds = job.request.kinds if name in ("flow",) or job.request.mixes_kinds else job.request.kinds[:1]
             if name in ("pollux", "autoscaler"):
                 kinds = job.request.kinds[:1]
-            assert all(state.free_of[kind] == 0 for kind in kinds), (job.name, state.free_of)
+            if any(state.free_of[kind] for kind in kinds):
+                beside.add(job.name)
+        assert not before & beside, (before & beside, state.free_of)
+        assert name == "easyscale" or not beside, (beside, state.free_of)
+        before.clear()
+        before.update(beside)
 
     run(CLUSTER, make_policy(name), jobs, check=check)
 
