@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from data_claims import PARTS as DATA_PARTS
 from elastic_claims import PARTS as ELASTIC_PARTS
 from recipes_claims import PARTS as RECIPE_PARTS
 from simulate_claims import PARTS as SIMULATOR_PARTS
@@ -100,6 +101,7 @@ _PARTS: dict[str, Callable[[dict[str, Any]], Iterator[Row]]] = {
     "heterogeneous": heterogeneous,
     "import_time": import_time,
     **ELASTIC_PARTS,
+    **DATA_PARTS,
     **RECIPE_PARTS,
     **SIMULATOR_PARTS,
 }

@@ -325,6 +325,8 @@ def main() -> None:
         )
         facts = {"case": case.name, "processes": how, "workers": workers, "buffer": buffer, "speed": round(speed, 3)}
         rows.append(facts | asdict(ratio))
+        if not options.quick:  # what was measured is kept, should the rest be broken off
+            measure.save("stream", rows, target=TARGET, batch=BATCH)
 
     with tempfile.TemporaryDirectory() as directory:
         files = make_files(Path(directory))
@@ -346,8 +348,6 @@ def main() -> None:
             for buffer in (0, 100):
                 tell(case, "two processes", 8, buffer, two_processes(case, buffer, blocks=blocks, pairs=pairs))
                 tell(case, "two loader processes", 8, buffer, two_loaders(case, buffer, rounds=rounds))
-    if not options.quick:
-        measure.save("stream", rows, target=TARGET, batch=BATCH)
 
 
 if __name__ == "__main__":
