@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from isoscale.protocol import messages as m
 from isoscale.runtime.instructions import Emit, Instruction, Tell
@@ -26,18 +27,7 @@ class Formation:
     def begin(self, checkpoint: str) -> list[Instruction]:
         """Start training, from a checkpoint or from the beginning."""
         return [
-            Tell(
-                executor,
-                m.Begin(
-                    generation=self.generation,
-                    shares=self.shares,
-                    members=self.members,
-                    index=index,
-                    store=self.store,
-                    hold_at=self.hold_at,
-                    checkpoint=checkpoint,
-                ),
-            )
+            Tell(executor, m.Begin(index=index, checkpoint=checkpoint, **self._common()))
             for index, executor in enumerate(self.members)
         ]
 
@@ -47,37 +37,22 @@ class Formation:
         fresh = [i for i, executor in enumerate(self.members) if executor in coming]
         senders = {i: staying[n % len(staying)] if staying else -1 for n, i in enumerate(fresh)}
         return [
-            Tell(
-                executor,
-                m.Prepare(
-                    generation=self.generation,
-                    shares=self.shares,
-                    members=self.members,
-                    index=index,
-                    store=self.store,
-                    hold_at=self.hold_at,
-                    senders=senders,
-                ),
-            )
+            Tell(executor, m.Prepare(index=index, senders=senders, **self._common()))
             for index, executor in [*enumerate(self.members), *((-1, executor) for executor in leaving)]
         ]
 
     def recover(self) -> list[Instruction]:
         """Go on from the last sealed step without whoever is gone."""
-        return [
-            Tell(
-                executor,
-                m.Recover(
-                    generation=self.generation,
-                    shares=self.shares,
-                    members=self.members,
-                    index=index,
-                    store=self.store,
-                    hold_at=self.hold_at,
-                ),
-            )
-            for index, executor in enumerate(self.members)
-        ]
+        return [Tell(executor, m.Recover(index=index, **self._common())) for index, executor in enumerate(self.members)]
+
+    def _common(self) -> dict[str, Any]:
+        return {
+            "generation": self.generation,
+            "shares": self.shares,
+            "members": self.members,
+            "store": self.store,
+            "hold_at": self.hold_at,
+        }
 
 
 def generation_events(
