@@ -26,24 +26,22 @@ class Formation:
 
     def begin(self, checkpoint: str) -> list[Instruction]:
         """Start training, from a checkpoint or from the beginning."""
-        return [
-            Tell(executor, m.Begin(index=index, checkpoint=checkpoint, **self._common()))
-            for index, executor in enumerate(self.members)
-        ]
+        common = self._common()
+        return [Tell(e, m.Begin(index=i, checkpoint=checkpoint, **common)) for i, e in enumerate(self.members)]
 
     def prepare(self, coming: frozenset[int], leaving: tuple[int, ...]) -> list[Instruction]:
         """Form the group beside training; those who stay share the work of handing the state to those who come."""
         staying = [i for i, executor in enumerate(self.members) if executor not in coming]
         fresh = [i for i, executor in enumerate(self.members) if executor in coming]
         senders = {i: staying[n % len(staying)] if staying else -1 for n, i in enumerate(fresh)}
-        return [
-            Tell(executor, m.Prepare(index=index, senders=senders, **self._common()))
-            for index, executor in [*enumerate(self.members), *((-1, executor) for executor in leaving)]
-        ]
+        places = [*enumerate(self.members), *((-1, executor) for executor in leaving)]
+        common = self._common()
+        return [Tell(e, m.Prepare(index=i, senders=senders, **common)) for i, e in places]
 
     def recover(self) -> list[Instruction]:
         """Go on from the last sealed step without whoever is gone."""
-        return [Tell(executor, m.Recover(index=index, **self._common())) for index, executor in enumerate(self.members)]
+        common = self._common()
+        return [Tell(e, m.Recover(index=i, **common)) for i, e in enumerate(self.members)]
 
     def _common(self) -> dict[str, Any]:
         return {
