@@ -1,6 +1,6 @@
 """A timeline as a picture: executors and what they hosted, rescales and faults, loss and throughput below.
 
-Every executor is a row; a row is striped in the colours of the logical workers that it hosts. Draws what a timeline
+Every executor that ever hosted one is a row, striped in the colours of its logical workers. Draws what a timeline
 holds; computes nothing. matplotlib is imported when something is drawn, and its global state is left alone.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import warnings
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from isoscale.analysis.figure_rows import draw_marks, draw_rows, draw_sizes, panel_name
@@ -48,6 +49,7 @@ def draw_timeline(shown: Timeline, *, heading: bool = True) -> Figure:
     """The whole figure. Its height grows with the number of executors. A page has the heading in words of its own."""
     from matplotlib.figure import Figure
 
+    shown = _without_idlers(shown)
     rows = sorted({life.executor for life in shown.lives}, key=in_order)
     rows_height = _rows_height(len(rows))
     top_height = _TOP if heading else _TOP - 0.62
@@ -83,6 +85,12 @@ def draw_timeline(shown: Timeline, *, heading: bool = True) -> Figure:
         figure.text(left, 1 - 0.62 / height, subtitle(shown), fontsize=9, color=SOFT, parse_math=False)
     _legend(figure, shown, height)
     return figure
+
+
+def _without_idlers(shown: Timeline) -> Timeline:
+    """Spares and newcomers that never hosted a logical worker have no row, unless nobody ever did."""
+    hosts = {life.executor for life in shown.lives if life.stays}
+    return replace(shown, lives=tuple(life for life in shown.lives if life.executor in hosts)) if hosts else shown
 
 
 def _view(shown: Timeline) -> tuple[float, float]:

@@ -56,6 +56,26 @@ def test_a_row_per_executor_in_a_picture_of_reasonable_size(executors: int) -> N
     assert inches[0] / executors > 0.14, "labels of 8 points do not overlap"
 
 
+def test_executors_that_never_hosted_anything_have_no_row() -> None:
+    w = Writer(workers=4)
+    w.start(0, 1, 2, 3)
+    w.place([0, 1], "start")
+    w.train(10)
+    w.kill(3)  # a spare, whose end is marked all the same
+    w.train(10)
+    w.finish()
+    figure = draw_timeline(timeline(w.events))
+    assert [tick.get_text() for tick in figure.axes[0].get_yticklabels()] == ["executor 0", "executor 1"]
+    assert "executor lost" in words(figure)
+
+
+def test_before_anybody_hosts_anything_all_processes_are_drawn() -> None:
+    w = Writer(workers=4)
+    w.start(0, 1)
+    figure = draw_timeline(timeline(w.events))
+    assert [tick.get_text() for tick in figure.axes[0].get_yticklabels()] == ["executor 0", "executor 1"]
+
+
 def test_thousands_of_executors_have_fewer_labels() -> None:
     w = Writer(workers=3000)
     w.start(*range(3000))
