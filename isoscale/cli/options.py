@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from isoscale.cli.scripts import existing, resolved
+from isoscale.cli.scripts import existing, own_help, resolved
 from isoscale.errors import UserError
 from isoscale.kinds import DeviceSet, check_kind, check_profile, common_profile, parse_kinds
 from isoscale.types import JobSpec, Level, Order
@@ -45,7 +45,10 @@ Script = Annotated[
         callback=resolved,
     ),
 ]
-ScriptArgs = Annotated[list[str] | None, typer.Argument(help="Arguments for the script, after --.", show_default=False)]
+ScriptArgs = Annotated[
+    list[str] | None,
+    typer.Argument(help="Arguments for the script, after --.", show_default=False, callback=own_help),
+]
 Workers = Annotated[int, typer.Option(help="Logical workers N: the job's identity, constant for its life.")]
 Executors = Annotated[
     int | None, typer.Option(help="Executor processes E, 1 to N.  \\[default: 1]", show_default=False)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
+
+import typer
 
 from isoscale.errors import UserError
 from isoscale.recipes import catalogue
 
-__all__ = ["existing", "resolved", "script_here"]
+__all__ = ["existing", "own_help", "resolved", "script_here"]
 
 
 def resolved(script: str | None) -> str | None:
@@ -17,6 +21,14 @@ def resolved(script: str | None) -> str | None:
     recipe = catalogue.find(script.removeprefix(catalogue.PREFIX))
     catalogue.check_installed(recipe)
     return str(catalogue.path_of(recipe))
+
+
+def own_help(context: typer.Context, arguments: list[str] | None) -> list[str] | None:
+    """A script that is asked for its help prints it by itself: no executors, no directory, its own exit code."""
+    if arguments and ("--help" in arguments or arguments == ["-h"]):
+        script = existing(context.params["script"])
+        raise typer.Exit(subprocess.run([sys.executable, str(script), *arguments]).returncode)
+    return arguments
 
 
 def existing(script: str) -> Path:

@@ -54,4 +54,12 @@ def script_fault(script: str, executor: int, reason: str, output: str) -> Isosca
             problem="ended without calling isoscale.run(train)",
             remedy="end the script with: if __name__ == '__main__': isoscale.run(train)",
         )
+    if reason == "exit code 2" and output.strip():
+        # What argparse and its like end with; isoscale itself never does before it has said hello.
+        return UserError(
+            field="SCRIPT",
+            value=script,
+            problem=f"ended itself: {output.strip().splitlines()[-1]}",
+            remedy="give it other arguments after --",
+        )
     return None

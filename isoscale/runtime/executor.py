@@ -34,7 +34,7 @@ from isoscale.protocol.files import write_json_atomic
 from isoscale.runtime.checkpoint import Identity
 from isoscale.runtime.checkpoints import CheckpointWriter
 from isoscale.runtime.control import control_directory
-from isoscale.runtime.execute import code_of, execute
+from isoscale.runtime.execute import code_of, execute, exit_of
 from isoscale.runtime.job import Job, Value, step_loss
 from isoscale.runtime.link import Link, address_here, find_coordinator, open_socket
 from isoscale.runtime.machine import machine_id
@@ -263,8 +263,8 @@ def _report_failure(member: Member, job: Job | None, logical_rank: int | None, e
     text, code = "", 1
     if isinstance(error, IsoscaleError):
         summary, code = str(error), error.exit_code
-    elif isinstance(error, SystemExit) and not error.code:
-        summary = "the script called sys.exit() before training was done"
+    elif isinstance(error, SystemExit):
+        summary, code = exit_of(error)
     else:
         text = "".join(traceback.format_exception(type(error), error, _script_frames(error.__traceback__)))
     member.link.send(
