@@ -26,6 +26,8 @@ from measure import RESULTS
 from isoscale.recipes.catalogue import RECIPES, Recipe, find, missing_packages, path_of
 
 Row = dict[str, Any]
+#: what is proven of a recipe, and of each of its variants
+PARTS = ("elastic", "heterogeneous", "chaos")
 _IMPORT = re.compile(r"^\s*(?:from|import) isoscale\.recipes(?:\.([\w.]+))?(?: import ([\w, ]+))?", re.MULTILINE)
 
 
@@ -69,6 +71,11 @@ class Kept:
         """In the catalogue's order."""
         order = [recipe.name for recipe in RECIPES]
         return sorted(self._rows.values(), key=lambda row: order.index(row["recipe"]))
+
+
+def parts_of(variant: Sequence[str] = ()) -> tuple[str, ...]:
+    """Names of the parts of a proof; a variant's have its options after them."""
+    return tuple(" ".join((part, *variant)) for part in PARTS)
 
 
 def code_of(recipe: Recipe, asked: Sequence[str] = ()) -> str:

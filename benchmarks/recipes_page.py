@@ -11,18 +11,21 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import recipes_balanced_tables as balanced
+from recipes_kept import parts_of
 from recipes_mcmisp_table import mcmisp
 
 from isoscale.recipes.catalogue import RECIPES, Recipe
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "recipes.md"
+_PLAN = re.compile(r"--plan '?([^ ']+)")
 _SPOT = re.compile(r"(<!-- generated: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 Rows = dict[str, dict[str, dict[str, Any]]]
 
@@ -54,20 +57,20 @@ def proofs(rows: Rows) -> str:
     def lines() -> Iterator[str]:
         for recipe in RECIPES:
             mine = rows.get(recipe.name)
-            if mine is None:
-                continue
-            parts = ["elastic", "heterogeneous", *(["own state"] if recipe.own_state_at else []), "chaos"]
-            cells = [_proven(mine.get(part)) if part in parts else "" for part in _PARTS]
-            steps = mine.get("elastic", {}).get("steps", "")
-            yield f"{recipe.name} | {steps} | " + " | ".join(cells)
+            for variant in ((), *recipe.variants) if mine is not None else ():
+                found = [mine.get(part) for part in parts_of(variant)]
+                first = found[0] or {}
+                name = f"{recipe.name}{f', `{shlex.join(variant)}`' if variant else ''}"
+                cells = [name, str(first.get("steps", "")), _changes(first), *map(_proven, found)]
+                yield " | ".join(cells)
 
-    header = (
-        "recipe | steps | 1, 3, 2, 4 executors | the same on cpu, cpu-avx2, cpu-sse | around its own state | kill -9"
-    )
-    return table(header, lines())
+    return table("recipe | steps | executors change after | 1, 3, 2, 4 executors | on mixed kinds | kill -9", lines())
 
 
-_PARTS = ("elastic", "heterogeneous", "own state", "chaos")
+def _changes(row: dict[str, Any]) -> str:
+    """By the plan that was run."""
+    plan = _PLAN.search(row.get("command", ""))
+    return ", ".join(re.findall(r"(?<=,)\d+(?=:)", plan[1])) if plan else ""
 
 
 def _proven(row: dict[str, Any] | None) -> str:

@@ -2,7 +2,7 @@
 
     python benchmarks/recipes_proof.py [--only NAME] [--again]
 
-For each recipe of the catalogue, with 4 logical workers and its short `proof` arguments:
+For each recipe of the catalogue and each of its variants, with 4 logical workers and its short `proof` arguments:
 
     elastic        `isoscale verify` while the job goes through 1, 3, 2 and 4 executors
     heterogeneous  the same on mixed kinds: cpu, cpu-avx2 and cpu-sse
@@ -22,17 +22,17 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from recipes_kept import Kept, Row, add_options, chosen, code_of, processor_s
+from recipes_kept import PARTS, Kept, Row, add_options, chosen, code_of, parts_of, processor_s
 from recipes_page import write as write_page
 
 from isoscale.kinds import host_capability
 from isoscale.protocol.events import read_events
-from isoscale.recipes.catalogue import Recipe, path_of
+from isoscale.recipes.catalogue import Recipe, find, path_of
 from isoscale.testing import faults
 from isoscale.testing.chaos import Story, Target, run_story, undisturbed
 
@@ -58,11 +58,17 @@ class Proof:
 
 def proofs(recipe: Recipe) -> list[Proof]:
     changes = (0, *around(recipe.own_state_at)) if recipe.own_state_at else CHANGES
-    return [
-        _verified(recipe, "elastic", plan_of(changes, SIZES)),
-        _verified(recipe, "heterogeneous", plan_of(changes, MIXED), "--determinism", "heterogeneous"),
-        Proof("chaos", recipe.proof, partial(killed, recipe)),
-    ]
+    elastic, mixed = plan_of(changes, SIZES), plan_of(changes, MIXED)
+    found = []
+    for variant in ((), *recipe.variants):
+        one = replace(recipe, proof=recipe.proof + variant)
+        elastic_part, mixed_part, chaos_part = parts_of(variant)
+        found += [
+            _verified(one, elastic_part, elastic),
+            _verified(one, mixed_part, mixed, "--determinism", "heterogeneous"),
+            Proof(chaos_part, one.proof, partial(killed, one)),
+        ]
+    return found
 
 
 def plan_of(steps: Sequence[int], devices: Sequence[int | str]) -> str:
@@ -155,7 +161,7 @@ def _end_of(text: str) -> str:
 
 def prove(recipe: Recipe, kept: Kept, *, parts: Sequence[str], again: bool) -> None:
     for proof in proofs(recipe):
-        if parts and proof.part not in parts:
+        if parts and proof.part.split()[0] not in parts:
             continue
         code = code_of(recipe, proof.asked)
         row = kept.find(recipe.name, proof.part, code)
@@ -177,16 +183,16 @@ def prove(recipe: Recipe, kept: Kept, *, parts: Sequence[str], again: bool) -> N
 
 def table(rows: Sequence[Row], names: Sequence[str]) -> str:
     """A line per recipe, a column per proof, the digest of the elastic one."""
-    parts = ["elastic", "heterogeneous", "chaos"]
-    lines = [f"{'recipe':14} {'  '.join(f'{part:>14}' for part in parts)}   steps  digest"]
+    lines = [f"{'recipe':25} {'  '.join(f'{part:>14}' for part in PARTS)}   steps  digest"]
     for name in names:
         mine = {row["part"]: row for row in rows if row["recipe"] == name}
-        cells = [_cell(mine.get(part)) for part in parts]
-        first: Any = mine.get("elastic", {})
-        lines.append(
-            f"{name:14} {'  '.join(f'{cell:>14}' for cell in cells)}   {first.get('steps', 0):5}  "
-            f"{str(first.get('digest', ''))[:16]}"
-        )
+        for variant in ((), *find(name).variants):
+            found = [mine.get(part) for part in parts_of(variant)]
+            first: Any = found[0] or {}
+            lines.append(
+                f"{' '.join((name, *variant)):25} {'  '.join(f'{_cell(row):>14}' for row in found)}   "
+                f"{first.get('steps', 0):5}  {str(first.get('digest', ''))[:16]}"
+            )
     return "\n".join(lines)
 
 
@@ -195,8 +201,9 @@ def not_proven(rows: Sequence[Row]) -> list[str]:
     wrong = [f"{row['recipe']} ({row['part']})" for row in rows if not row["equal"]]
     digests: dict[str, set[str]] = {}
     for row in rows:
-        if row["part"] in ("elastic", "chaos") and row["equal"]:
-            digests.setdefault(row["recipe"], set()).add(row["digest"])
+        part, _, variant = row["part"].partition(" ")
+        if part in ("elastic", "chaos") and row["equal"]:
+            digests.setdefault(f"{row['recipe']} {variant}".strip(), set()).add(row["digest"])
     return wrong + [f"{name} (chaos is not stock DDP)" for name, found in digests.items() if len(found) > 1]
 
 

@@ -40,6 +40,8 @@ class Recipe:
     proof: tuple[str, ...] = ()
     #: a step of that run after which the recipe changes state of its own (merges counts, prunes); 0: it has none
     own_state_at: int = 0
+    #: options that make another model of it, which is proven for itself
+    variants: tuple[tuple[str, ...], ...] = ()
     #: EasyScale's figures for the same family
     paper_gpu: GpuFigures | None = None
 
@@ -161,6 +163,7 @@ RECIPES: tuple[Recipe, ...] = (
         needs=("transformers",),
         proof=("--epochs", "1", "--samples", "384", "--warmup", "2", "--merge-every", "3"),
         own_state_at=6,
+        variants=(("--backbone", "electra"),),
     ),
     Recipe(
         name="balanced_lstm",
