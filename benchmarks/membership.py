@@ -18,6 +18,7 @@ from measure import percentile, quick_option, save
 
 from isoscale.kinds import DeviceSet
 from isoscale.protocol import messages as m
+from isoscale.runtime.goal import Goal
 from isoscale.runtime.instructions import Instruction, Kill, Start, Tell
 from isoscale.runtime.rescale import Membership
 from isoscale.types import JobSpec, Settings
@@ -31,7 +32,7 @@ class Fleet:
         self.size = size
         self.times: dict[str, list[int]] = defaultdict(list)
         spec = JobSpec(workers=2 * size)
-        self.machine = Membership(spec, Settings(), DeviceSet((("cpu", size),)), lambda mine, theirs: ())
+        self.machine = Membership(spec, Settings(), Goal(DeviceSet((("cpu", size),))), lambda mine, theirs: ())
         self.waiting: deque[tuple[str, Callable[..., Any], tuple[Any, ...]]] = deque()
         self.prepared: dict[int, m.Prepare] = {}
         self.switching = 0
@@ -135,7 +136,7 @@ class Fleet:
             self.beat()
         assert machine.phase == "training"
         assert machine.attempt is None
-        assert len(machine.members) == machine.target.total
+        assert len(machine.members) == machine.goal.target.total
 
 
 def measure(size: int, seed: int, hours: int) -> dict[str, list[int]]:

@@ -1,21 +1,42 @@
-"""A change of a job's executors, as values: what a plan asks for, and a generation in the making."""
+"""A change of a job's executors, as values: who comes and who leaves, and a generation in the making."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from isoscale.kinds import DeviceSet
 from isoscale.protocol import messages as m
+from isoscale.runtime.roster import Wanted
 
-__all__ = ["Attempt", "PlanEntry", "pause_of"]
+__all__ = ["Attempt", "Change", "change_towards", "pause_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class PlanEntry:
-    """From `step` committed steps on the job has these devices."""
+class Change:
+    """Who trains then, and who of them comes, who of the present members leaves; at a step, if a plan names one."""
 
-    step: int
-    devices: DeviceSet
+    members: tuple[int, ...]
+    coming: tuple[int, ...] = ()
+    leaving: tuple[int, ...] = ()
+    at_step: int | None = None
+
+    def __bool__(self) -> bool:
+        """Is it one?"""
+        return bool(self.coming or self.leaving) or self.at_step is not None
+
+
+def change_towards(
+    wanted: Wanted, members: tuple[int, ...], *, ready: bool, noticed: Collection[int], at_step: int | None
+) -> Change:
+    """What can be done now, from the present `members`: everything, once all who come are `ready`."""
+    staying = set(wanted.staying)
+    leaving = tuple(e for e in members if e not in staying)
+    if not ready:
+        # A notice does not wait for a replacement, unless nobody else is there.
+        leaving = tuple(e for e in leaving if e in noticed) if staying else ()
+    going, coming = set(leaving), wanted.coming if ready else ()
+    stay = tuple(e for e in members if e not in going)
+    return Change((*stay, *coming), coming, leaving, at_step if ready else None)
 
 
 @dataclass(slots=True)

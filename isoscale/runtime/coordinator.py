@@ -22,9 +22,9 @@ from isoscale.errors import CheckpointError, IsoscaleError, UserError
 from isoscale.kinds import DeviceSet
 from isoscale.protocol import messages as m
 from isoscale.runtime import checkpoint
-from isoscale.runtime.attempt import PlanEntry
 from isoscale.runtime.control import Control, parse_target, saved
 from isoscale.runtime.door import Door, Security
+from isoscale.runtime.goal import Goal, PlanEntry
 from isoscale.runtime.hearing import Hearing
 from isoscale.runtime.instructions import Done, Emit, Fail, Instruction, Kill, ReportedError, Restart, Start, Tell
 from isoscale.runtime.journal import Journal, Observer, RunResult
@@ -111,10 +111,9 @@ class _Coordinator:
         self.membership = Membership(
             spec,
             settings,
-            devices,
+            Goal(devices, [PlanEntry(step, wanted) for step, wanted in plan]),
             functools.partial(_level_differences, spec.determinism),
             store=str(control.meeting_place()),
-            plan=[PlanEntry(step, wanted) for step, wanted in plan],
         )
         self._security = security or Security()
         self._door = Door(control.token, settings.host, self._security)
@@ -258,10 +257,10 @@ class _Coordinator:
             self._control.save_executors(fields)
 
     def _save_job(self) -> None:
-        plan = [(entry.step, entry.devices) for entry in self.membership.plan]
+        plan = [(entry.step, entry.devices) for entry in self.membership.goal.plan]
         with contextlib.suppress(OSError):
             files = self._security.certificate, self._security.key
-            self._control.save_job(saved(self._spec, self._settings, self.membership.target, plan, *files))
+            self._control.save_job(saved(self._spec, self._settings, self.membership.goal.target, plan, *files))
 
     # ---- time ----
 
@@ -339,7 +338,7 @@ class _Coordinator:
         adopting = one is None and (executor in self._processes or executor in self._expected)
         if one is None and not adopting:
             return None
-        kind = one.kind if one is not None else self.membership.target.kinds[0]
+        kind = one.kind if one is not None else self.membership.goal.target.kinds[0]
         return self._welcome(executor, kind)
 
     def _on_joining(self, kind: str) -> m.Welcome | str:
@@ -435,7 +434,7 @@ class _Coordinator:
         try:
             match request:
                 case m.Scale():
-                    present = self.membership.target
+                    present = self.membership.goal.target
                     target = parse_target(request.target, present, self._spec) if request.target else present
                     self._do(functools.partial(self.membership.on_request, target, request.away, request.reason))
                     self._save_job()

@@ -9,7 +9,17 @@ from typing import Any
 from isoscale.protocol import messages as m
 from isoscale.runtime.instructions import Emit, Instruction, Tell
 
-__all__ = ["Formation", "generation_events", "rescale_event"]
+__all__ = ["Formation", "generation_events", "meeting_place", "rescale_event"]
+
+
+def meeting_place(members: Iterable[m.Hello | None], prefix: str, generation: int) -> str:
+    """Where the members of a generation meet: a file on one machine, across machines a store that the first serves."""
+    hellos = list(members)
+    machines = {hello.machine for hello in hellos if hello is not None}
+    first = hellos[0] if hellos else None
+    if len(machines) > 1 and first is not None and first.store:
+        return f"{first.store}/{prefix.rpartition('/')[2]}-{generation}"
+    return f"{prefix}-{generation}"
 
 
 @dataclass(frozen=True, slots=True)

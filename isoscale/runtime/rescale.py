@@ -22,42 +22,31 @@ from isoscale.errors import ExecutorLostError, IsoscaleError, UserCodeError
 from isoscale.kinds import DeviceSet
 from isoscale.protocol import messages as m
 from isoscale.runtime.admission import Differences, refusal_of, script_fault
-from isoscale.runtime.attempt import Attempt, PlanEntry, pause_of
+from isoscale.runtime.attempt import Attempt, Change, change_towards, pause_of
+from isoscale.runtime.balance import Balance
 from isoscale.runtime.ending import Ending
-from isoscale.runtime.instructions import Done, Emit, Fail, Instruction, Kill, ReportedError, Restart, Start, Tell
-from isoscale.runtime.orders import Formation, generation_events, rescale_event
+from isoscale.runtime.goal import Goal
+from isoscale.runtime.instructions import Done, Emit, Fail, Instruction, Kill, ReportedError, Restart, Tell
+from isoscale.runtime.orders import Formation, generation_events, meeting_place, rescale_event
+from isoscale.runtime.patience import Breakage, Patience
+from isoscale.runtime.recruiting import Recruiting
 from isoscale.runtime.roster import Executor, Roster
-from isoscale.scheduling.planner import best_split
-from isoscale.scheduling.straggler import StragglerRule
-from isoscale.types import JobSpec, Placement, Settings
+from isoscale.types import JobSpec, Settings
 
 __all__ = ["Membership", "Phase"]
 
 Phase = Literal["gathering", "training", "done", "failed"]
-
-#: an exchange that broke although nobody is gone is formed again after so long, and so often without a seal in between
-_BROKEN_GRACE_S = 3.0
-_MAX_BROKEN = 5
-#: newcomers that die before they are of use, one after the other, until the target is given up
-_MAX_STILLBORN = 3
-_MAX_RESTARTS = 3
-#: logical workers move if that makes a step this much faster: less is noise, and would go back and forth
-_WORTH_MOVING = 1.1
-#: newcomers for a planned change are started when it is due in less than this
-_LEAD_S = 30.0
-_LEAD_STEPS = 20
 
 
 @dataclass(slots=True)
 class Membership:
     spec: JobSpec
     settings: Settings
-    target: DeviceSet
+    goal: Goal
     #: accuracy-relevant factors of two executors that may not differ at the job's level
     differences: Differences
     #: prefix of the places where the members of a generation meet
     store: str = "store"
-    plan: list[PlanEntry] = field(default_factory=list)
     #: shares of the first generation, where they are not to be chosen
     first_shares: tuple[int, ...] = ()
     phase: Phase = "gathering"
@@ -75,47 +64,33 @@ class Membership:
     step: int = 0
     step_s: float = 0.0
     checkpoint: str = ""
-    refused: str = ""
     _reference: m.Hello | None = None
     #: executors that an earlier coordinator had told of a generation they were not in yet
     _uncertain: set[int] = field(default_factory=set)
-    #: executors know of a step at which they will wait for a change that will not come
-    _holds_for_nothing: bool = False
-    #: newcomers on their way
-    _awaited: set[int] = field(default_factory=set)
-    _broken_at: float | None = None
-    _broken_reason: str = ""
-    _num_broken: int = 0
-    _num_unformed: int = 0
-    _stillborn: int = 0
-    _restarts: int = 0
-    #: while executors gather: at least so many must still be set up
-    _lacking: int = 0
-    _reported: dict[int, m.Beat] = field(default_factory=dict)
+    #: who has gone over in a recovery, and how many trained before it; 0 outside recoveries
     _recovered: dict[int, m.Switched] = field(default_factory=dict)
-    _ending: Ending = field(default_factory=Ending)
     _from: int = 0
-    _rule: StragglerRule = field(init=False)
+    _breakage: Breakage = field(default_factory=Breakage)
+    _patience: Patience = field(default_factory=Patience)
+    _ending: Ending = field(default_factory=Ending)
+    _recruiting: Recruiting = field(init=False)
+    _balance: Balance = field(init=False)
 
     def __post_init__(self) -> None:
-        self._rule = StragglerRule(self.settings.straggler_ratio, self.settings.straggler_steps, _WORTH_MOVING)
+        self._recruiting = Recruiting(self.roster, self.settings)
+        self._balance = Balance(self.spec.workers, self.settings)
 
     # ---- beginning ----
 
     def begin(self, checkpoint: str = "", step: int = 0) -> list[Instruction]:
         """Gather executors for the target and start training, from a checkpoint or from the beginning."""
         self.phase, self.checkpoint, self.step = "gathering", checkpoint, step
-        while self.plan and self.plan[0].step <= step:
-            self.target = self.plan.pop(0).devices
+        self.goal.reach(step)
         return self._gather()
 
     def _gather(self) -> list[Instruction]:
         """See to it that all come that the target needs, and begin when they are there."""
-        wanted = self.roster.choose(self.target, ())
-        for one in self.roster:
-            one.needed = one.executor in wanted.coming
-        instructions = self._start_missing(wanted.missing)
-        return [*instructions, *self._refill_spares(), *self._begin_if_gathered()]
+        return [*self._recruiting.gather(self.goal.target), *self._begin_if_gathered()]
 
     def on_started(self, executor: int, pid: int) -> list[Instruction]:
         one = self.roster.get(executor)
@@ -142,22 +117,17 @@ class Membership:
                 return self._fail(refusal)
             return [Kill(one.executor, str(refusal)), *self._give_up_target(str(refusal)), *self._reconcile()]
         if self.phase == "gathering":
-            # Each brings at most one nearer: with ten thousand of them nobody looks at all every time.
-            self._lacking -= 1
-            return self._begin_if_gathered() if self._lacking <= 0 else []
+            return self._begin_if_gathered() if self._recruiting.one_more() else []
         if one.needed:
-            one.state = "approaching"
-            return [Tell(one.executor, m.Approach())]
+            return self._recruiting.call(one.executor)
         return [] if self.settings.spawn else self._reconcile()
 
     def _begin_if_gathered(self) -> list[Instruction]:
         """The first generation, when all that the target needs are set up."""
-        wanted = self.roster.choose(self.target, ())
-        self._lacking = len(wanted.missing) + sum(self.roster[e].state != "warm" for e in wanted.coming)
-        if self._lacking:
+        members = self._recruiting.gathered(self.goal.target)
+        if not members:
             return []
         self.phase, self.attempt = "training", None
-        members = wanted.coming
         for executor in members:
             self.roster[executor].state = "member"
             self.roster[executor].needed = True
@@ -173,7 +143,9 @@ class Membership:
         """Other devices are wanted; the newest request counts. `away` are executors that shall go."""
         if self.phase in ("done", "failed"):
             return []
-        self.target, self.refused, self._stillborn, self.reason = target, "", 0, reason
+        self.goal.ask(target)
+        self._patience.stillborn.clear()
+        self.reason = reason
         for executor in away:
             if executor in self.roster:
                 self.roster[executor].unwanted = True
@@ -200,53 +172,29 @@ class Membership:
             return []
         if self.attempt is not None and self.attempt.switch_sent:
             return []
-        goal, at_step = self._goal()
-        wanted = self.roster.choose(goal, self.members)
-        instructions: list[Instruction] = []
-        for executor in wanted.coming:
-            one = self.roster[executor]
-            one.needed = True
-            if one.state == "warm":
-                one.state = "approaching"
-                instructions.append(Tell(executor, m.Approach()))
-        instructions += self._release({*wanted.staying, *wanted.coming})
-        instructions += self._start_missing(wanted.missing)
-        instructions += self._refill_spares()
-        self._awaited = {e for e in wanted.coming if self.roster[e].state != "held"}
-        ready = not wanted.missing and not self._awaited
-        coming = wanted.coming if ready else ()
-        staying = set(wanted.staying)
-        leaving = tuple(e for e in self.members if e not in staying)
-        if not ready:
-            # A notice does not wait for a replacement, unless nobody else is there.
-            leaving = tuple(e for e in leaving if self.roster[e].noticed) if wanted.staying else ()
-            at_step = None
-        going = set(leaving)
-        members = (*(e for e in self.members if e not in going), *coming)
-        if not coming and not leaving and at_step is None:
-            if self._holds_for_nothing and self.attempt is None:
-                return instructions + self._attempt(members, (), (), None, "the plan is given up", self.shares)
-            if self.attempt is not None and self.attempt.members != self.members:
-                self.attempt = None  # for a target that is not wanted any more
-            return instructions
-        return instructions + self._attempt(members, coming, leaving, at_step, self.reason or "asked")
+        devices, at_step = self.goal.next(self.step, self.step_s)
+        wanted = self.roster.choose(devices, self.members)
+        instructions = self._recruiting.call_up(wanted, self.members, self.goal.target)
+        ready = self._recruiting.are_there(wanted)
+        noticed = {one.executor for one in self.roster if one.noticed}
+        change = change_towards(wanted, self.members, ready=ready, noticed=noticed, at_step=at_step)
+        if change:
+            return instructions + self._attempt(change, self.reason or "asked")
+        if self.goal.holds_for_nothing and self.attempt is None:
+            return instructions + self._attempt(change, "the plan is given up", self.shares)
+        if self.attempt is not None and self.attempt.members != self.members:
+            self.attempt = None  # for a target that is not wanted any more
+        return instructions
 
-    def _attempt(
-        self,
-        members: tuple[int, ...],
-        coming: tuple[int, ...],
-        leaving: tuple[int, ...],
-        at_step: int | None,
-        reason: str,
-        shares: tuple[int, ...] = (),
-    ) -> list[Instruction]:
-        old = self.attempt
+    def _attempt(self, change: Change, reason: str, shares: tuple[int, ...] = ()) -> list[Instruction]:
+        """Form the generation that a change leads to, unless that is being done already."""
+        old, members, leaving, at_step = self.attempt, change.members, change.leaving, change.at_step
         if old is not None and (old.members, old.leaving, old.at_step) == (members, leaving, at_step) and not shares:
             return []
         shares = shares or self._split(members)
         self.generation += 1
         self.attempt = Attempt(
-            self.generation, members, shares, frozenset(coming), leaving, reason, set(members), at_step
+            self.generation, members, shares, frozenset(change.coming), leaving, reason, set(members), at_step
         )
         return self._formation(members, shares, beyond=at_step).prepare(self.attempt.coming, leaving)
 
@@ -254,9 +202,7 @@ class Membership:
         one = self.roster.get(executor)
         if one is None or one.state != "approaching":
             return []
-        one.state = "held"
-        self._awaited.discard(executor)
-        return [] if self._awaited else self._reconcile()
+        return self._reconcile() if self._recruiting.arrived(executor) else []
 
     def on_prepared(self, executor: int, generation: int) -> list[Instruction]:
         attempt = self.attempt
@@ -296,7 +242,9 @@ class Membership:
         for executor in self.members:
             if executor in self.roster and self.roster[executor].state == "held":
                 self.roster[executor].state = "member"
-        self.sealed, self._num_broken, self._broken_at = True, 0, None
+        self.sealed = True
+        self._patience.broken.clear()
+        self._breakage.mend()
         events: list[Instruction] = []
         if self._from:
             events = [self._rescale_event(self._from, step, pause_of(self._recovered))]
@@ -315,7 +263,7 @@ class Membership:
         instructions = self._announce(joined=frozenset(members) - frozenset(before))
         for executor in before:
             if executor not in members:
-                instructions += self._let_go(executor, "left before a new coordinator came")
+                instructions += self._recruiting.let_go(executor, "left before a new coordinator came")
         gone = [executor for executor in members if executor not in self.roster]
         if gone or (attempt is not None and attempt.switch_sent):
             return [*instructions, *self._recover(f"executor {gone[0]} is gone" if gone else "a new coordinator")]
@@ -323,20 +271,21 @@ class Membership:
 
     def _complete(self, attempt: Attempt, step: int) -> list[Instruction]:
         before, self.attempt = len(self.members), None
-        self._stillborn = self._num_unformed = 0
+        self._patience.stillborn.clear()
+        self._patience.unformed.clear()
         for executor in attempt.members:
             if executor in self.roster:
                 self.roster[executor].state = "member"
         if attempt.at_step is not None:
-            while self.plan and self.plan[0].step <= attempt.at_step:
-                self.target = self.plan.pop(0).devices
+            self.goal.reach(attempt.at_step)
         self.generation = max(self.generation, attempt.generation)
         self._enter(attempt.members, attempt.shares, attempt.reason, generation=attempt.generation)
-        self.sealed, self._num_broken = True, 0
+        self.sealed = True
+        self._patience.broken.clear()
         instructions = self._announce(joined=attempt.coming)
         instructions.append(self._rescale_event(before, step, pause_of(attempt.switched)))
         for executor in attempt.leaving:
-            instructions += self._let_go(executor, attempt.reason)
+            instructions += self._recruiting.let_go(executor, attempt.reason)
         gone = [executor for executor in attempt.members if executor not in self.roster]
         return [*instructions, *(self._recover(f"executor {gone[0]} is gone") if gone else self._reconcile())]
 
@@ -350,10 +299,10 @@ class Membership:
             return self._unformed(reason)
         if not concerned and executor in self.roster and executor not in self.members and generation < self.current:
             # It went over to a generation that a recovery has overtaken.
-            return [*self._let_go(executor, "the others have gone on"), *self._reconcile()]
+            return [*self._recruiting.let_go(executor, "the others have gone on"), *self._reconcile()]
         # Of an attempt that was dropped several may say so; the present generation trains all the same.
-        if (concerned or generation == self.current) and self.phase == "training" and self._broken_at is None:
-            self._broken_at, self._broken_reason = now, reason
+        if (concerned or generation == self.current) and self.phase == "training":
+            self._breakage.report(reason, now)
         return self._finish_if_done()
 
     def on_suspect(self, executor: int, reason: str) -> list[Instruction]:
@@ -368,7 +317,7 @@ class Membership:
         one = self.roster.remove(executor)
         if one is None or self.phase in ("done", "failed"):
             return []
-        self._reported.pop(executor, None)
+        self._balance.forget(executor)
         attempt = self.attempt
         if one.state == "leaving" and (attempt is None or executor not in attempt.members):
             return [Emit("executor_left", {"executor": executor, "pid": one.pid, "reason": reason})]
@@ -391,7 +340,7 @@ class Membership:
         self._ending.lose(executor)
         if not self._ending:
             return self._recover(reason)
-        self._broken_at = self._broken_at or 0.0
+        self._breakage.assume()
         return self._finish_if_done()
 
     def _lost_newcomer(self, one: Executor, reason: str, output: str) -> list[Instruction]:
@@ -401,19 +350,18 @@ class Membership:
 
     def _count_stillborn(self, reason: str, output: str) -> list[Instruction]:
         """Newcomers that end one after the other would end for ever."""
-        self._stillborn += 1
-        if self._stillborn < _MAX_STILLBORN:
+        if not self._patience.stillborn.strike():
             return []
         last = output.strip().splitlines()[-1:] or [reason]
-        return self._give_up_target(f"{self._stillborn} newcomers ended before they could join: {last[0]}")
+        count = self._patience.stillborn.count
+        return self._give_up_target(f"{count} newcomers ended before they could join: {last[0]}")
 
     def _unformed(self, reason: str) -> list[Instruction]:
         """A group could not be formed. Training goes on without it, and so the job does not fail of it."""
         self.attempt = None
-        self._num_unformed += 1
-        if self._num_unformed < _MAX_BROKEN:
+        if not self._patience.unformed.strike():
             return self._reconcile()
-        self._num_unformed = 0
+        self._patience.unformed.clear()
         return [*self._give_up_target(f"the group of its executors cannot be formed: {reason}"), *self._reconcile()]
 
     def _recover(self, reason: str) -> list[Instruction]:
@@ -429,13 +377,12 @@ class Membership:
         self._enter(kept, self._split(kept), reason)
         instructions = self._formation(kept, self.shares).recover()
         for executor in dropped:
-            instructions += self._let_go(executor, "not needed")
+            instructions += self._recruiting.let_go(executor, "not needed")
         # A newcomer that was waiting for state from a group that is no more waits on.
         return [*instructions, *self._announce()]
 
     def _restart(self, reason: str) -> list[Instruction]:
-        self._restarts += 1
-        if self._restarts > _MAX_RESTARTS:
+        if self._patience.restarts.strike():
             error = ExecutorLostError(executor=-1, pid=0, generation=self.current, reason=f"all are gone; {reason}")
             return self._fail(error)
         self.members, self.shares, self.sealed, self._ending.finished = (), (), False, {}
@@ -445,14 +392,13 @@ class Membership:
         return [Restart(reason)]
 
     def _count_broken(self, reason: str) -> list[Instruction]:
-        self._num_broken += 1
-        if self._num_broken <= _MAX_BROKEN:
+        if not self._patience.broken.strike():
             return []
         error = ExecutorLostError(
             executor=self.members[0] if self.members else -1,
             pid=0,
             generation=self.current,
-            reason=f"the exchange broke {self._num_broken} times although nobody is gone: {reason}",
+            reason=f"the exchange broke {self._patience.broken.count} times although nobody is gone: {reason}",
         )
         return self._fail(error)
 
@@ -461,8 +407,7 @@ class Membership:
         fault = script_fault(self.spec.script, one.executor, reason, output) if one.hello is None else None
         if fault is not None:
             return self._fail(fault, output if isinstance(fault, UserCodeError) else "")
-        self._stillborn += 1
-        if self._stillborn >= _MAX_STILLBORN:
+        if self._patience.stillborn.strike():
             return self._fail(ExecutorLostError(executor=one.executor, pid=one.pid, generation=0, reason=reason))
         return self._gather()
 
@@ -472,13 +417,13 @@ class Membership:
         """Called every second or so."""
         if self.phase != "training":
             return []
-        if self._broken_at is not None and now - self._broken_at >= _BROKEN_GRACE_S:
+        if self._breakage.is_overdue(now):
             if self._ending:
                 return self._finish_if_done()
-            self._broken_at = None
-            reason = f"the exchange broke: {self._broken_reason}"
+            self._breakage.mend()
+            reason = f"the exchange broke: {self._breakage.reason}"
             return self._count_broken(reason) or self._recover(reason)
-        if self.plan and self.sealed and self.attempt is None:
+        if self.goal.plan and self.sealed and self.attempt is None:
             return self._reconcile()
         return []
 
@@ -486,7 +431,8 @@ class Membership:
         """A step is committed; `seconds` is what it took."""
         self.step = step
         self.step_s = seconds if self.step_s == 0 else 0.9 * self.step_s + 0.1 * seconds
-        self._restarts = 0 if self.sealed else self._restarts
+        if self.sealed:
+            self._patience.restarts.clear()
 
     def on_beat(self, executor: int, beat: m.Beat) -> list[Instruction]:
         one = self.roster.get(executor)
@@ -498,19 +444,12 @@ class Membership:
         one.turn_s = beat.turn_s if one.turn_s == 0 else 0.5 * one.turn_s + 0.5 * beat.turn_s
         if one.state != "member" or not self.sealed:
             return []
-        self._reported[executor] = beat
-        if len(self._reported) < len(self.members):
+        move = self._balance.hear(executor, beat, self.members, self.shares, may_move=self.attempt is None)
+        if move is None:
             return []
-        reported, self._reported = self._reported, {}
-        if not self.settings.rebalance or self.attempt is not None:
-            return []
-        turns = {e: b.turn_s for e, b in reported.items()}
-        shares = self._rule.observe(turns, min(b.steps for b in reported.values()), self.members, self.shares)
-        if shares is None or shares == self.shares:
-            return []
-        slowest, ratio = self._rule.slowest
-        event = Emit("straggler", {"executor": slowest, "ratio": round(ratio, 3), "shares": list(shares)})
-        return [event, *self._attempt(self.members, (), (), None, f"executor {slowest} is slow", shares)]
+        fields = {"executor": move.slowest, "ratio": round(move.ratio, 3), "shares": list(move.shares)}
+        attempt = self._attempt(Change(self.members), f"executor {move.slowest} is slow", move.shares)
+        return [Emit("straggler", fields), *attempt]
 
     # ---- the end ----
 
@@ -533,7 +472,7 @@ class Membership:
             return []
         leaving = self.attempt.leaving if self.attempt is not None and self.attempt.switch_sent else ()
         done = {*self._ending.finished, *leaving}
-        waiting = [e for e in self.members if e in self.roster and e not in done] if self._broken_at is None else []
+        waiting = [e for e in self.members if e in self.roster and e not in done] if not self._breakage else []
         instructions = self._ending.conclude(waiting)
         if any(isinstance(instruction, Done) for instruction in instructions):
             self.phase = "done"
@@ -591,25 +530,24 @@ class Membership:
         if rejoin.state == "leaving" or rejoin.highest > rejoin.generation:
             self._uncertain.add(hello.executor)
         if rejoin.waiting:
-            self._broken_reason = "an executor waited for a coordinator"
-            self._broken_at = self._broken_at or 0.0
+            self._breakage.assume("an executor waited for a coordinator")
 
     def adopted(self, *, saved_digest: str = "") -> list[Instruction]:
         """All that are alive have said who they are: go on with them. There may be a result on disk already."""
         self.phase, self.reason = "training", "a new coordinator"
-        while self.plan and self.plan[0].step < self.step:
-            self.target = self.plan.pop(0).devices
+        self.goal.reach(self.step - 1)
         # One whose order to begin was lost with the old coordinator is not there either.
         gone = [e for e in self.members if e not in self.roster or self.roster[e].state != "member"]
         if len(gone) == len(self.members):
             return self._restart("no executor was left")
         if self._ending:
             self._ending.found(saved_digest)
-            self._broken_at = 0.0 if gone else self._broken_at
+            if gone:
+                self._breakage.assume()
             return [*self._announce(), *self._finish_if_done()]
-        if gone or self._broken_at is not None:
-            self._broken_at = None
-            return self._recover(f"executor {gone[0]} is gone" if gone else self._broken_reason)
+        if gone or self._breakage:
+            self._breakage.mend()
+            return self._recover(f"executor {gone[0]} is gone" if gone else self._breakage.reason)
         if self._uncertain & set(self.members):
             # They may still go over to what an earlier coordinator had prepared, and nobody knows with whom.
             return self._recover("a new coordinator")
@@ -621,51 +559,30 @@ class Membership:
             return []
         members = set(self.members)
         left = [one.executor for one in self.roster if one.state == "member" and one.executor not in members]
-        return [instruction for executor in left for instruction in self._let_go(executor, "left for others")]
+        return [
+            instruction for executor in left for instruction in self._recruiting.let_go(executor, "left for others")
+        ]
 
     # ---- parts ----
 
-    def _goal(self) -> tuple[DeviceSet, int | None]:
-        """The devices to work towards, and the step at which a plan wants them."""
-        if not self.plan:
-            return self.target, None
-        entry = self.plan[0]
-        steps = entry.step - self.step
-        near = steps <= _LEAD_STEPS or (self.step_s > 0 and steps * self.step_s <= _LEAD_S)
-        return (entry.devices, entry.step) if near else (self.target, None)
-
-    def _hold_at(self, beyond: int | None = None) -> int | None:
-        """The next step at which the plan changes the devices, after the change that is being made."""
-        return next((e.step for e in self.plan if beyond is None or e.step > beyond), None)
-
     def _split(self, members: tuple[int, ...]) -> tuple[int, ...]:
-        """Even, unless executors are known to differ by more than a straggler may."""
-        times = self.roster.turn_seconds(members)
-        if times is None or not self.settings.rebalance or max(times) <= self.settings.straggler_ratio * min(times):
-            return Placement.even(self.spec.workers, len(members)).shares
-        return best_split(self.spec.workers, times)
+        return self._balance.split(len(members), self.roster.turn_seconds(members))
 
     def _enter(
         self, members: tuple[int, ...], shares: tuple[int, ...], reason: str, *, generation: int | None = None
     ) -> None:
         self.members, self.shares, self.reason = members, shares, reason
         self.current = generation if generation is not None else self.generation
-        self.sealed, self._broken_at = False, None
-        self._holds_for_nothing &= bool(self.plan)
-        self._reported, self._recovered = {}, {}
-
-    def _meeting_place(self, members: tuple[int, ...]) -> str:
-        """A file on one machine; across machines the store that the first member serves."""
-        hellos = [self.roster[e].hello for e in members if e in self.roster]
-        machines = {hello.machine for hello in hellos if hello is not None}
-        first = hellos[0] if hellos else None
-        if len(machines) > 1 and first is not None and first.store:
-            return f"{first.store}/{self.store.rpartition('/')[2]}-{self.generation}"
-        return f"{self.store}-{self.generation}"
+        self.sealed, self._recovered = False, {}
+        self._breakage.mend()
+        self._balance.begin_anew()
+        self.goal.told_anew()
 
     def _formation(self, members: tuple[int, ...], shares: tuple[int, ...], *, beyond: int | None = None) -> Formation:
         """The newest generation; at `beyond` the plan's change is the one that is being made."""
-        return Formation(self.generation, members, shares, self._meeting_place(members), self._hold_at(beyond))
+        hellos = [self.roster[e].hello for e in members if e in self.roster]
+        place = meeting_place(hellos, self.store, self.generation)
+        return Formation(self.generation, members, shares, place, self.goal.hold_at(beyond))
 
     def _announce(self, joined: frozenset[int] | None = None) -> list[Instruction]:
         fresh = [executor for executor in self.members if joined is None or executor in joined]
@@ -674,42 +591,10 @@ class Membership:
     def _rescale_event(self, before: int, step: int, pause: tuple[float, float]) -> Emit:
         return rescale_event(self.current, before, step, pause, self.members, self.shares, self.reason)
 
-    def _start_missing(self, kinds: tuple[str, ...]) -> list[Instruction]:
-        if not self.settings.spawn:
-            return []  # somebody will start them and let them join
-        return [Start(self.roster.add(kind, needed=True).executor, kind) for kind in kinds]
-
-    def _refill_spares(self) -> list[Instruction]:
-        if not self.settings.spares:
-            return []
-        kind, lacking = self.target.kinds[0], self.settings.spares - len(self.roster.spares())
-        return [Start(self.roster.add(kind, needed=False).executor, kind) for _ in range(lacking)]
-
-    def _release(self, wanted: set[int]) -> list[Instruction]:
-        """Newcomers that nobody wants any more go; warm ones are spares again."""
-        instructions: list[Instruction] = []
-        members = set(self.members)
-        for one in self.roster:
-            if one.executor in wanted or one.executor in members or one.state == "leaving":
-                continue
-            if one.state in ("approaching", "held"):
-                instructions += self._let_go(one.executor, "not wanted any more")
-            one.needed = False
-        return instructions
-
-    def _let_go(self, executor: int, reason: str) -> list[Instruction]:
-        if executor not in self.roster:
-            return []
-        self.roster[executor].state = "leaving"
-        return [Tell(executor, m.Leave(reason=reason))]
-
     def _give_up_target(self, why: str) -> list[Instruction]:
         """Stay with what there is. Executors that were lost are not replaced either."""
-        groups = [(self.roster[e].kind, 1) for e in self.members if e in self.roster]
-        self._holds_for_nothing |= bool(self.plan)
-        self.refused, self._stillborn, self.plan = why, 0, []
-        if groups:
-            self.target = DeviceSet(tuple(groups))
+        self.goal.give_up(why, [self.roster[e].kind for e in self.members if e in self.roster])
+        self._patience.stillborn.clear()
         return [Emit("warning", {"message": f"scaling is given up: {why}"})]
 
     def _fail(self, error: IsoscaleError, traceback: str = "") -> list[Instruction]:

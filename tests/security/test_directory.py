@@ -21,6 +21,7 @@ from isoscale.protocol import messages as m
 from isoscale.runtime.control import Control, read_address, saved
 from isoscale.runtime.door import Security, check_security
 from isoscale.runtime.gate import listening_socket
+from isoscale.runtime.goal import Goal
 from isoscale.runtime.instructions import Fail
 from isoscale.runtime.machine import machine_id
 from isoscale.runtime.rescale import Membership
@@ -135,7 +136,7 @@ def test_beyond_the_limit_the_oldest_stranger_goes() -> None:
 
 def _membership() -> Membership:
     """Executor 0 trains, executor 1 waits."""
-    membership = Membership(JobSpec(workers=4), Settings(spawn=False), DeviceSet.parse("cpu*1"), lambda _, __: ())
+    membership = Membership(JobSpec(workers=4), Settings(spawn=False), Goal(DeviceSet.parse("cpu*1")), lambda _, __: ())
     for _ in range(2):
         membership.on_joining("cpu")
     for executor in range(2):
@@ -201,7 +202,7 @@ def test_a_group_that_cannot_be_formed_does_not_fail_the_job() -> None:
     else:
         pytest.fail("it never stops trying")
     assert (membership.phase, membership.members, membership.current) == ("training", (0,), 1)
-    assert "No space left on device" in membership.refused
+    assert "No space left on device" in membership.goal.refused
 
 
 # ---- processes ----

@@ -14,7 +14,7 @@ from typing import Any
 
 from isoscale.kinds import DeviceSet
 from isoscale.protocol import messages as m
-from isoscale.runtime.attempt import PlanEntry
+from isoscale.runtime.goal import Goal, PlanEntry
 from isoscale.runtime.instructions import Done, Emit, Fail, Instruction, Kill, Restart, Start, Tell
 from isoscale.runtime.rescale import Membership
 from isoscale.types import JobSpec, Settings
@@ -154,7 +154,7 @@ class World:
         self.membership = self._new_membership(target, list(plan))
 
     def _new_membership(self, target: DeviceSet, plan: list[PlanEntry]) -> Membership:
-        return Membership(self.spec, self.settings, target, lambda mine, theirs: (), plan=plan)
+        return Membership(self.spec, self.settings, Goal(target, plan), lambda mine, theirs: ())
 
     def begin(self) -> None:
         self.perform(self.membership.begin())
@@ -238,7 +238,7 @@ class World:
         """Another one takes over: everybody who is set up says who they are, then it goes on."""
         self.story.append("new coordinator")
         old = self.membership
-        self.membership = self._new_membership(old.target, old.plan)
+        self.membership = self._new_membership(old.goal.target, old.goal.plan)
         self.membership.roster.reserve(len(self.executors))
         self.switching = None
         for one in self.executors.values():
@@ -503,7 +503,7 @@ class World:
             if any(lived) | self.talk():
                 idle = 0
                 continue
-            if self.calm() and self.end == NEVER and not self.membership.plan:
+            if self.calm() and self.end == NEVER and not self.membership.goal.plan:
                 return
             sealed = [self.seal(g) or self.finish(g) for g in self.generations()]
             idle = 0 if any(sealed) else idle + 1

@@ -6,7 +6,7 @@ from typing import Any
 
 from isoscale.kinds import DeviceSet
 from isoscale.protocol import messages as m
-from isoscale.runtime.attempt import PlanEntry
+from isoscale.runtime.goal import PlanEntry
 from isoscale.runtime.instructions import Done, Tell
 from isoscale.types import Settings
 from tests.unit.rescale_model import World
@@ -190,7 +190,7 @@ def test_newcomers_that_die_one_after_the_other_end_the_attempt() -> None:
         newest = max(world.executors)
         world.executors[newest].state = "warm"
         bury(world, newest)
-    assert "3 newcomers" in world.membership.refused
+    assert "3 newcomers" in world.membership.goal.refused
     world.settle()
     assert world.membership.members == (0,)
 

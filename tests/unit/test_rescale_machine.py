@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from isoscale.kinds import DeviceSet
 from isoscale.protocol import messages as m
-from isoscale.runtime.attempt import PlanEntry
+from isoscale.runtime.goal import PlanEntry
 from isoscale.types import Settings
 from tests.unit.rescale_model import Executor, World
 
@@ -202,10 +202,12 @@ class RescaleMachine(RuleBasedStateMachine):
         assert membership.phase == "training", f"stuck in {membership.phase}\n{story}"
         assert world.end > 10**8, f"the job did not end: {membership}\n{story}"
         assert world.calm(), f"no peace: {membership}\n{story}"
-        if not membership.refused:
+        if not membership.goal.refused:
             kinds = sorted(world.executors[e].kind for e in membership.members)
-            assert kinds == sorted(membership.target), f"not the target {membership.target}: {membership}\n{story}"
-            assert not membership.plan
+            assert kinds == sorted(membership.goal.target), (
+                f"not the target {membership.goal.target}: {membership}\n{story}"
+            )
+            assert not membership.goal.plan
 
 
 RescaleMachine.TestCase.settings = settings(
