@@ -24,6 +24,7 @@ from isoscale.protocol import messages as m
 from isoscale.runtime.admission import Differences, refusal_of, script_fault
 from isoscale.runtime.attempt import Attempt, Change, change_towards, pause_of
 from isoscale.runtime.balance import Balance
+from isoscale.runtime.census import Census, standing_of
 from isoscale.runtime.ending import Ending
 from isoscale.runtime.goal import Goal
 from isoscale.runtime.instructions import Done, Emit, Fail, Instruction, Kill, ReportedError, Restart, Tell
@@ -65,14 +66,13 @@ class Membership:
     step_s: float = 0.0
     checkpoint: str = ""
     _reference: m.Hello | None = None
-    #: executors that an earlier coordinator had told of a generation they were not in yet
-    _uncertain: set[int] = field(default_factory=set)
     #: who has gone over in a recovery, and how many trained before it; 0 outside recoveries
     _recovered: dict[int, m.Switched] = field(default_factory=dict)
     _from: int = 0
     _breakage: Breakage = field(default_factory=Breakage)
     _patience: Patience = field(default_factory=Patience)
     _ending: Ending = field(default_factory=Ending)
+    _census: Census = field(default_factory=Census)
     _recruiting: Recruiting = field(init=False)
     _balance: Balance = field(init=False)
 
@@ -513,28 +513,19 @@ class Membership:
         hello = rejoin.hello
         one = self.roster.adopt(hello.executor, hello.kind)
         one.hello, one.pid, one.needed = hello, hello.pid, rejoin.state != "warm"
-        states: dict[str, Literal["warm", "approaching", "held", "member"]] = {
-            "warm": "warm",
-            "approaching": "approaching",
-            "held": "held",
-        }
-        one.state = states.get(rejoin.state, "member")
+        one.state = standing_of(rejoin)
         self._reference = self._reference or hello
         self.generation = max(self.generation, rejoin.highest, rejoin.generation)
-        self.step = max(self.step, rejoin.step)
-        if rejoin.state in ("member", "leaving", "finished") and rejoin.generation >= self.current:
-            self.sealed = rejoin.sealed or (self.sealed and rejoin.generation == self.current)
-            self.current, self.members, self.shares = rejoin.generation, rejoin.members, rejoin.shares
-        if rejoin.finished is not None:
-            self._ending.finished[hello.executor] = rejoin.finished
-        if rejoin.state == "leaving" or rejoin.highest > rejoin.generation:
-            self._uncertain.add(hello.executor)
-        if rejoin.waiting:
-            self._breakage.assume("an executor waited for a coordinator")
+        self._census.hear(rejoin)
 
     def adopted(self, *, saved_digest: str = "") -> list[Instruction]:
         """All that are alive have said who they are: go on with them. There may be a result on disk already."""
-        self.phase, self.reason = "training", "a new coordinator"
+        found = self._census
+        self.phase, self.reason, self.step = "training", "a new coordinator", max(self.step, found.step)
+        self.current, self.sealed = found.generation, found.sealed
+        self.members, self.shares, self._ending.finished = found.members, found.shares, found.finished
+        if found.waits:
+            self._breakage.assume("an executor waited for a coordinator")
         self.goal.reach(self.step - 1)
         # One whose order to begin was lost with the old coordinator is not there either.
         gone = [e for e in self.members if e not in self.roster or self.roster[e].state != "member"]
@@ -548,7 +539,7 @@ class Membership:
         if gone or self._breakage:
             self._breakage.mend()
             return self._recover(f"executor {gone[0]} is gone" if gone else self._breakage.reason)
-        if self._uncertain & set(self.members):
+        if found.uncertain & set(self.members):
             # They may still go over to what an earlier coordinator had prepared, and nobody knows with whom.
             return self._recover("a new coordinator")
         return [*self._announce(), *self._release_leavers(), *self._reconcile()]
