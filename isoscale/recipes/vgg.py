@@ -41,7 +41,7 @@ def train(job: isoscale.Job) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--samples", type=int, default=4000, help="images to train on")
-    parser.add_argument("--width", type=int, default=40, help="channels of the first stack")
+    parser.add_argument("--width", type=int, default=32, help="channels of the first stack")
     options = parser.parse_args()
 
     training, held_out = (Mnist(train=half, samples=options.samples) for half in (True, False))
