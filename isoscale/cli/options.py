@@ -29,6 +29,7 @@ __all__ = [
     "Threads",
     "Until",
     "Workers",
+    "check_running",
     "claim_directory",
     "device_set",
     "devices_and_plan",
@@ -80,6 +81,8 @@ Plan = Annotated[
 Until = Annotated[int | None, typer.Option(help="Stop when this many steps are committed.", show_default=False)]
 
 _MAX_SEED = 2**32 - 1
+#: of --lost-after: five heartbeats must fit, and a machine pauses for a moment now and then
+_SHORTEST_S, _LONGEST_S = 0.5, 86400.0
 
 
 def device_set(executors: int | None, devices: str | None, workers: int) -> DeviceSet:
@@ -210,6 +213,24 @@ def job_spec(
         script_args=tuple(script_args or ()),
         record=record,
     )
+
+
+def check_running(
+    *, spares: int, checkpoint_every: int, keep_checkpoints: int, lost_after: float, audit_turns: float
+) -> None:
+    """How a run is kept going: refuses numbers that would train for hours and then do nothing, or never begin."""
+    _at_least("--spares", spares, 0)
+    _at_least("--checkpoint-every", checkpoint_every, 0)
+    _at_least("--keep-checkpoints", keep_checkpoints, 1)
+    if not _SHORTEST_S <= lost_after <= _LONGEST_S:  # refuses NaN, too
+        raise UserError(
+            field="--lost-after",
+            value=lost_after,
+            problem="not a time in which a heartbeat can come",
+            remedy=f"give {_SHORTEST_S:g} to {_LONGEST_S:g} seconds",
+        )
+    if not 0 <= audit_turns <= 1:
+        raise UserError(field="--audit-turns", value=audit_turns, problem="is no share", remedy="give 0 to 1")
 
 
 def claim_directory(out: Path | None, script: str, *, field: str = "--out", resume: bool = False) -> Path:

@@ -74,6 +74,13 @@ def run(
         until=until,
         audit_every=audit_every,
     )
+    o.check_running(
+        spares=spares,
+        checkpoint_every=checkpoint_every,
+        keep_checkpoints=keep_checkpoints,
+        lost_after=lost_after,
+        audit_turns=audit_turns,
+    )
     settings = Settings(
         spares=spares,
         spawn=spawn,
