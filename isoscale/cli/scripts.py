@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import difflib
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import typer
@@ -32,17 +35,36 @@ def own_help(context: typer.Context, arguments: list[str] | None) -> list[str] |
 
 
 def existing(script: str) -> Path:
-    """The absolute path of a script that is there."""
+    """The absolute path of a script that is there and that Python can read."""
     path = Path(script)
-    if path.is_file():
-        return path.resolve()
-    named = any(recipe.name == script for recipe in catalogue.RECIPES)
-    raise UserError(
-        field="SCRIPT",
-        value=script,
-        problem="no such file",
-        remedy=f"did you mean {catalogue.PREFIX}{script}?" if named else "give the path of a Python training script",
-    )
+    if not path.is_file():
+        problem = "is a directory" if path.is_dir() else "no such file"
+        raise _refused(script, problem, _meant(path) or "give the path of a Python training script")
+    try:
+        with warnings.catch_warnings(action="ignore"):  # they are the script's, and shown when it runs
+            ast.parse(path.read_bytes(), str(path))
+    except OSError as error:
+        raise _refused(script, f"cannot be read ({error.strerror})", "give a file that you may read") from None
+    except SyntaxError as error:
+        text = (error.text or "").strip()
+        line = f"line {error.lineno}: " if error.lineno else ""
+        problem = f"{line}{error.msg}" + (f": {text}" if text.isprintable() and text else "")
+        raise _refused(script, problem, f"mend it; `python {script}` shows the place") from None
+    except ValueError as error:
+        raise _refused(script, f"is no Python source ({error})", "give a Python training script") from None
+    return path.resolve()
+
+
+def _refused(script: str, problem: str, remedy: str) -> UserError:
+    return UserError(field="SCRIPT", value=script, problem=problem, remedy=remedy)
+
+
+def _meant(path: Path) -> str:
+    """A bare name that is nearly a recipe's was meant as one."""
+    if len(path.parts) != 1 or path.suffix not in ("", ".py"):
+        return ""
+    near = difflib.get_close_matches(path.stem.lower(), [recipe.name for recipe in catalogue.RECIPES], n=1)
+    return f"did you mean {catalogue.PREFIX}{near[0]}?" if near else ""
 
 
 def script_here(path: str) -> Path:
