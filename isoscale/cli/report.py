@@ -33,6 +33,7 @@ OutFile = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the timeline as one JSON object; write no file.")]
 
+_LOG = "events.jsonl"
 _FORMS = (".html", ".png", ".svg", ".json")
 #: each job is a section with a picture; a page with hundreds would not open
 _MAX_JOBS = 20
@@ -61,9 +62,9 @@ def report(directory: Directory, out: OutFile = None, as_json_: AsJson = False) 
 
 
 def _log_of(directory: Path) -> Path:
-    log = directory if directory.is_file() else directory / "events.jsonl"
+    log = directory if directory.is_file() else directory / _LOG
     if not log.is_file():
-        problem = "no events.jsonl in it" if directory.is_dir() else "no such directory"
+        problem = f"no {_LOG} in it" if directory.is_dir() else "no such directory"
         raise UserError(field="DIR", value=directory, problem=problem, remedy="give the --out of a run")
     return log
 
@@ -75,6 +76,9 @@ def _timelines(log: Path) -> tuple[list[Timeline], int]:
     except (OSError, UnicodeDecodeError) as error:
         problem = f"cannot be read ({error})"
         raise UserError(field="DIR", value=log, problem=problem, remedy="give the --out of a run") from None
+    if not events and log.name != _LOG:  # a run that has just begun has an empty log
+        problem = "holds no event, so it is no event log"
+        raise UserError(field="DIR", value=log, problem=problem, remedy=f"give the --out of a run, or its {_LOG}")
     jobs = jobs_of(events)
     if len(jobs) > 1:
         groups: dict[str, list[dict[str, Any]]] = {job: [] for job in jobs}
