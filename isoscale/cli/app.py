@@ -10,7 +10,8 @@ import typer
 
 from isoscale import __version__
 from isoscale.cli.check import check
-from isoscale.cli.live_job import checkpoint, executor, resume, scale, status, stop
+from isoscale.cli.executor import executor
+from isoscale.cli.live_job import checkpoint, resume, scale, status, stop
 from isoscale.cli.plan import plan
 from isoscale.cli.profile import profile
 from isoscale.cli.recipes import recipes

@@ -104,7 +104,7 @@ class Control:
             raise UserError(
                 field="DIR",
                 value=self.path.parent,
-                problem=f"no job to go on with ({error})",
+                problem=f"no job to go on with (control/job.json: {getattr(error, 'strerror', None) or error})",
                 remedy="give the directory of a run",
             ) from None
 

@@ -32,6 +32,10 @@ def ask_to_join(url: str, token: str, kind: str, ca_file: Path | None) -> m.Welc
             field="--token-file", value="its token", problem="refused", remedy="give DIR/control/token of that run"
         ) from None
     except (OSError, WebSocketException, ValueError, TimeoutError) as error:
+        why = getattr(error, "strerror", None) or error
         raise UserError(
-            field="--join", value=url, problem=f"no coordinator answers ({error})", remedy="give ws://HOST:PORT"
+            field="--join",
+            value=url,
+            problem=f"no coordinator answers ({why})",
+            remedy="give the address in DIR/control/coordinator.json of a job that runs",
         ) from None

@@ -1,0 +1,107 @@
+"""`isoscale executor`: become an executor of a job that runs, from any shell, Slurm step or pod."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from isoscale.cli.live_job import Ca
+from isoscale.cli.progress import count
+from isoscale.cli.scripts import resolved, script_here
+from isoscale.errors import IsoscaleError, UserError
+from isoscale.runtime.control import control_directory, read_address
+
+__all__ = ["executor"]
+
+
+def executor(
+    join: Annotated[
+        str, typer.Option(help="The coordinator: ws://HOST:PORT, or DIR of the run where this machine sees it.")
+    ],
+    token_file: Annotated[
+        Path | None,
+        typer.Option(help="File with the run's token.  \\[default: control/token of --join DIR]", show_default=False),
+    ] = None,
+    kind: Annotated[str, typer.Option(help="What this device is.")] = "cpu",
+    script: Annotated[
+        str | None,
+        typer.Option(help="The training script, where it has another path on this machine.", callback=resolved),
+    ] = None,
+    host: Annotated[
+        str | None, typer.Option(help="Address under which other executors reach this one, if it must be chosen.")
+    ] = None,
+    ca: Ca = None,
+) -> None:
+    """Join a running job from any shell, Slurm step or pod: serves as a spare until the job wants it."""
+    from isoscale import env
+    from isoscale.backends.local import ALLOCATOR
+    from isoscale.kinds import KNOWN_KINDS, check_kind, executor_environment, profile_named, profile_of
+    from isoscale.runtime.joining import ask_to_join
+
+    if kind not in KNOWN_KINDS:
+        remedy = f"give one of {', '.join(KNOWN_KINDS)}"
+        raise UserError(field="--kind", value=kind, problem="unknown device kind", remedy=remedy)
+    check_kind(kind, field="--kind")
+    url, token_path = _address(join, token_file)
+    token = _token(token_path)
+    welcome = ask_to_join(url, token, kind, ca)
+    spec = welcome.spec
+    path = Path(script) if script is not None else script_here(spec.script)
+    if not path.is_file():
+        raise UserError(field="--script", value=path, problem="no such file here", remedy="give its path with --script")
+    profile = profile_named(spec.profile) if spec.profile else profile_of(kind)
+    variables = {
+        env.COORDINATOR: url.rstrip("/"),
+        env.TOKEN_FILE: str(token_path.resolve()),
+        env.EXECUTOR: str(welcome.executor),
+        "PYTHONHASHSEED": "0",
+        "PYTHONUNBUFFERED": "1",
+    }
+    if ca is not None:
+        variables[env.CA_FILE] = str(ca.resolve())
+    if host is not None:
+        variables[env.HOST] = host
+    environment = executor_environment({**ALLOCATOR, **env.child_environment(variables)}, profile, spec.threads)
+    Console(stderr=True).print(
+        Text(f"joined as executor {welcome.executor} of a job of {count(spec.workers, 'logical worker')}", style="dim")
+    )
+    sys.stderr.flush()
+    try:
+        os.execve(sys.executable, [sys.executable, str(path), *spec.script_args], environment)
+    except OSError as error:
+        raise IsoscaleError(f"{path}: {error}") from None
+
+
+def _address(join: str, token_file: Path | None) -> tuple[str, Path]:
+    """The coordinator's URL and the file of the token; from the run's directory, if that is what was given."""
+    if not join.startswith(("ws://", "wss://")):
+        if not Path(join).is_dir():
+            problem = "neither an address nor a directory that is here"
+            remedy = "give ws://HOST:PORT or wss://HOST:PORT, as in DIR/control/coordinator.json, or DIR itself"
+            raise UserError(field="--join", value=join, problem=problem, remedy=remedy)
+        url, _ = read_address(Path(join))
+        return url, token_file or control_directory(Path(join)) / "token"
+    if token_file is None:
+        remedy = "give DIR/control/token of the run, or a copy of it"
+        raise UserError(field="--token-file", value="none", problem="an address needs the run's token", remedy=remedy)
+    return join, token_file
+
+
+def _token(path: Path) -> str:
+    try:
+        token = path.read_text().strip()
+        problem = "" if token else "is empty"
+    except OSError as error:
+        problem = f"cannot be read ({error.strerror})"
+    except UnicodeDecodeError:
+        problem = "is not text"
+    if problem:
+        remedy = "give DIR/control/token of the run"
+        raise UserError(field="--token-file", value=path, problem=problem, remedy=remedy)
+    return token
