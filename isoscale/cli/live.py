@@ -111,6 +111,9 @@ def _notes(status: Mapping[str, Any]) -> list[RenderableType]:
         age = _number(checkpoint.get("age_s"))
         words = f"of step {checkpoint['step']}" + ("" if age is None else f", {duration(age)} ago")
         notes.append(Text.assemble(("checkpoint  ", "dim"), words))
+    for name, key, style in (("stopped", "stop_reason", "dim"), ("error", "error", "red"), ("digest", "digest", "dim")):
+        if status.get(key):
+            notes.append(Text.assemble((f"{name}  ", style), str(status[key])))
     messages = [str(message) for message in _list(status.get("messages"))]
     notes += [Text.assemble(("! ", "yellow"), message) for message in messages[-_MAX_MESSAGES:]]
     return notes

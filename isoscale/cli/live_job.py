@@ -1,28 +1,26 @@
-"""Commands for a job that runs: `scale`, `status`, `resume`, `stop`, `checkpoint`, and `executor`, which joins one."""
+"""Commands for a job that runs: `scale`, `status`, `resume`, `stop`, `checkpoint`."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
-import sys
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.live import Live
-from rich.text import Text
 
+from isoscale.cli.ended import status_after
 from isoscale.cli.live import status_table
-from isoscale.cli.progress import Progress, count
+from isoscale.cli.metrics import metrics_text
+from isoscale.cli.progress import Progress
 from isoscale.cli.run import report_failure, report_success
-from isoscale.cli.scripts import resolved, script_here
-from isoscale.errors import IsoscaleError, UserError
+from isoscale.errors import UserError
 from isoscale.runtime.handle import JobHandle
 
-__all__ = ["checkpoint", "executor", "resume", "scale", "status", "stop"]
+__all__ = ["Ca", "checkpoint", "resume", "scale", "status", "stop"]
 
 Directory = Annotated[Path, typer.Argument(help="Directory of the run (--out of isoscale run).", show_default=False)]
 Ca = Annotated[Path | None, typer.Option("--ca", help="Certificates to trust, where the job uses TLS.")]
@@ -64,25 +62,40 @@ def _is_there(status_: dict[str, object]) -> bool:
 def status(
     directory: Directory,
     as_json: Annotated[bool, typer.Option("--json", help="Print it once, as JSON.")] = False,
+    metrics: Annotated[bool, typer.Option("--metrics", help="Print it once, in Prometheus' text format.")] = False,
     once: Annotated[bool, typer.Option("--once", help="Print it once.")] = False,
     ca: Ca = None,
 ) -> None:
-    """Show what a running job does, until it ends or Ctrl-C."""
+    """Show what a running job does, until it ends or Ctrl-C; of one that has ended, how."""
     console = Console()
+    over = status_after(directory)
+    if over is not None:
+        _print(console, over, directory, as_json=as_json, metrics=metrics)
+        return
     with JobHandle(directory, ca_file=ca) as job:
-        if as_json:
-            typer.echo(json.dumps(job.status(), indent=1))
-            return
-        if once or not console.is_terminal:
-            console.print(status_table(job.status()))
+        if as_json or metrics or once or not console.is_terminal:
+            _print(console, job.status(), directory, as_json=as_json, metrics=metrics)
             return
         with Live(status_table(job.status()), console=console, refresh_per_second=4) as live:
             try:
                 while True:
                     time.sleep(0.5)
                     live.update(status_table(job.status()))
-            except (UserError, KeyboardInterrupt):
+            except KeyboardInterrupt:
                 return
+            except UserError:
+                over = status_after(directory)
+                if over is not None:
+                    live.update(status_table(over))
+
+
+def _print(console: Console, found: dict[str, Any], directory: Path, *, as_json: bool, metrics: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(found, indent=1))
+    elif metrics:
+        typer.echo(metrics_text(found, directory.resolve().name), nl=False)
+    else:
+        console.print(status_table(found))
 
 
 def checkpoint(directory: Directory, ca: Ca = None) -> None:
@@ -115,57 +128,3 @@ def resume(directory: Directory) -> None:
     else:
         report_failure(result, directory)
     raise typer.Exit(result.exit_code)
-
-
-def executor(
-    join: Annotated[str, typer.Option(help="The coordinator: ws://HOST:PORT, as in DIR/control/coordinator.json.")],
-    token_file: Annotated[Path, typer.Option(help="File with the run's token: DIR/control/token.")],
-    kind: Annotated[str, typer.Option(help="What this device is.")] = "cpu",
-    script: Annotated[
-        str | None,
-        typer.Option(help="The training script, where it has another path on this machine.", callback=resolved),
-    ] = None,
-    host: Annotated[
-        str | None, typer.Option(help="Address under which other executors reach this one, if it must be chosen.")
-    ] = None,
-    ca: Ca = None,
-) -> None:
-    """Join a running job from any shell, Slurm step or pod: serves as a spare until the job wants it."""
-    from isoscale import env
-    from isoscale.backends.local import ALLOCATOR
-    from isoscale.kinds import check_kind, executor_environment, profile_named, profile_of
-    from isoscale.runtime.joining import ask_to_join
-
-    check_kind(kind)
-    try:
-        token = token_file.read_text().strip()
-    except OSError as error:
-        raise UserError(
-            field="--token-file", value=token_file, problem=str(error.strerror), remedy="give DIR/control/token"
-        ) from None
-    welcome = ask_to_join(join, token, kind, ca)
-    spec = welcome.spec
-    path = Path(script) if script is not None else script_here(spec.script)
-    if not path.is_file():
-        raise UserError(field="--script", value=path, problem="no such file here", remedy="give its path with --script")
-    profile = profile_named(spec.profile) if spec.profile else profile_of(kind)
-    variables = {
-        env.COORDINATOR: join.rstrip("/"),
-        env.TOKEN_FILE: str(token_file.resolve()),
-        env.EXECUTOR: str(welcome.executor),
-        "PYTHONHASHSEED": "0",
-        "PYTHONUNBUFFERED": "1",
-    }
-    if ca is not None:
-        variables[env.CA_FILE] = str(ca.resolve())
-    if host is not None:
-        variables[env.HOST] = host
-    environment = executor_environment({**ALLOCATOR, **env.child_environment(variables)}, profile, spec.threads)
-    Console(stderr=True).print(
-        Text(f"joined as executor {welcome.executor} of a job of {count(spec.workers, 'logical worker')}", style="dim")
-    )
-    sys.stderr.flush()
-    try:
-        os.execve(sys.executable, [sys.executable, str(path), *spec.script_args], environment)
-    except OSError as error:
-        raise IsoscaleError(f"{path}: {error}") from None

@@ -1,0 +1,38 @@
+"""The status of a job that has ended, read from its directory. Knows nothing of jobs that run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from isoscale.runtime.control import control_directory
+from isoscale.runtime.link import ADDRESS_FILE
+
+__all__ = ["status_after"]
+
+
+def status_after(directory: Path) -> dict[str, Any] | None:
+    """The keys of a status that still mean something, and how it ended. None: it runs, was killed, or is no run.
+
+    A coordinator that ends takes its address away and leaves a summary; one that was killed does neither.
+    """
+    if (control_directory(directory) / ADDRESS_FILE).exists():
+        return None
+    try:
+        summary = json.loads((directory / "summary.json").read_text(encoding="utf-8"))
+        job = summary["job"]
+        return {
+            "job": Path(job["script"]).name,
+            "state": "finished" if summary["exit_code"] == 0 else "failed",
+            "step": summary["step"],
+            "loss": summary["loss"],
+            "workers": job["workers"],
+            "executors": [],
+            "digest": summary["digest"],
+            "stop_reason": summary["stop_reason"],
+            "error": summary["error"],
+            "seconds": summary["seconds"],
+        }
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,81 @@
+"""A job's status in the text format that Prometheus scrapes. Reads nothing but the dict that it is given.
+
+What is unknown is left out, as in `isoscale status`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+__all__ = ["metrics_text"]
+
+#: name, key of the status, what it is
+_OF_JOB = (
+    ("isoscale_step", "step", "Committed steps."),
+    ("isoscale_loss", "loss", "Loss of the last committed step."),
+    ("isoscale_steps_per_second", "steps_per_s", "Steps per second of late."),
+    ("isoscale_logical_workers", "workers", "Logical workers of the job."),
+    ("isoscale_generation", "generation", "Rescales and recoveries so far, one each."),
+    ("isoscale_term", "term", "Coordinators that the job has had."),
+)
+_OF_EXECUTOR = (
+    ("isoscale_executor_turn_seconds", "turn_s", "Seconds of one turn."),
+    ("isoscale_executor_idle_ratio", "idle", "Share of a step that it waits for others."),
+    ("isoscale_executor_last_seen_seconds", "last_seen_s", "Seconds since its last heartbeat."),
+)
+
+
+def metrics_text(status: Mapping[str, Any], run: str) -> str:
+    """`run` tells jobs of one script apart: the name of the run's directory."""
+    # Not called "job": that label is the scraper's own.
+    job = {"run": run}
+    script = {**job, "script": str(status.get("job") or "")}
+    executors = [one for one in status.get("executors") or () if isinstance(one, Mapping)]
+    lines: list[str] = []
+    state = str(status.get("state") or "unknown")
+    lines += _family("isoscale_state", "1 for the state that the job is in.", [({**script, "state": state}, 1)])
+    for name, key, words in _OF_JOB:
+        lines += _family(name, words, [(job, status.get(key))])
+    checkpoint = status.get("checkpoint")
+    if isinstance(checkpoint, Mapping):
+        lines += _family("isoscale_checkpoint_step", "Step of the newest checkpoint.", [(job, checkpoint.get("step"))])
+        lines += _family("isoscale_checkpoint_age_seconds", "Its age.", [(job, checkpoint.get("age_s"))])
+    states = sorted({str(one.get("state")) for one in executors})
+    counts = [({**job, "state": state}, sum(str(one.get("state")) == state for one in executors)) for state in states]
+    lines += _family("isoscale_executors", "Executors by state.", counts)
+    for name, key, words in _OF_EXECUTOR:
+        labels = [{**job, "executor": one.get("executor"), "kind": one.get("kind")} for one in executors]
+        values = [one.get(key) for one in executors]
+        lines += _family(name, words, list(zip(labels, values, strict=True)))
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _family(name: str, words: str, samples: list[tuple[dict[str, Any], Any]]) -> Iterator[str]:
+    known = [(labels, shown) for labels, value in samples if (shown := _number(value)) is not None]
+    if known:
+        yield f"# HELP {name} {words}"
+        yield f"# TYPE {name} gauge"
+    for labels, shown in known:
+        inner = ",".join(f'{key}="{_escaped(value)}"' for key, value in labels.items())
+        yield f"{name}{{{inner}}} {shown}"
+
+
+def _number(value: object) -> str | None:
+    """
+    >>> _number(3), _number(0.25), _number("nan"), _number("-inf"), _number(None), _number(True)
+    ('3', '0.25', 'NaN', '-Inf', None, None)
+    """
+    if isinstance(value, str):  # a status has no other texts for numbers
+        return {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}.get(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}.get(repr(value), repr(value))
+
+
+def _escaped(value: object) -> str:
+    r"""
+    >>> print(_escaped('a "b" \\ c'))
+    a \"b\" \\ c
+    """
+    return str(value).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

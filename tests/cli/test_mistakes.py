@@ -1,0 +1,136 @@
+"""What people get wrong at the command line: one line that names field, value and remedy, and exit code 2."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from isoscale.cli.app import cli
+from isoscale.errors import UserError
+
+
+def refusal(*arguments: object) -> str:
+    done = CliRunner().invoke(cli, [str(argument) for argument in arguments])
+    assert isinstance(done.exception, UserError), done.output
+    assert done.exception.exit_code == 2
+    text = str(done.exception)
+    assert "\n" not in text
+    return text
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--spares", "-1"),
+        ("--checkpoint-every", "-1"),
+        ("--keep-checkpoints", "0"),
+        ("--lost-after", "0"),
+        ("--lost-after", "-3"),
+        ("--lost-after", "nan"),
+        ("--lost-after", "inf"),
+        ("--audit-turns", "1.5"),
+        ("--audit-turns", "-0.1"),
+        ("--audit-turns", "nan"),
+    ],
+)
+def test_numbers_that_mean_nothing_are_refused_before_anything_is_made(option: str, value: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert refusal("run", "recipe:digits", "--out", out, option, value).startswith(f"{option}={value}")
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (b"x = 1\ndef (:\n", "line 2: invalid syntax: def (:"),
+        (b"x = 1\n  y = 2\n", "line 2: unexpected indent"),
+        (b"x = 1\x00", "null bytes"),
+    ],
+)
+def test_a_script_that_python_cannot_read_is_refused_with_its_line(source: bytes, words: str, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_bytes(source)
+    text = refusal("run", script, "--out", tmp_path / "out")
+    assert text.startswith(f"SCRIPT={script}: ")
+    assert words in text
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_directory_is_no_script(tmp_path: Path) -> None:
+    assert refusal("verify", tmp_path, "--workers", 2).startswith(f"SCRIPT={tmp_path}: is a directory; ")
+
+
+@pytest.mark.parametrize("meant", ["digit", "Digits", "digits.py"])
+def test_a_recipe_without_its_prefix_is_recognised_though_misspelt(meant: str, tmp_path: Path) -> None:
+    assert refusal("run", meant).endswith("no such file; did you mean recipe:digits?")
+
+
+def test_a_file_without_events_is_no_log(tmp_path: Path) -> None:
+    other = tmp_path / "train.py"
+    other.write_text("x = 1\n")
+    assert "holds no event" in refusal("report", other)
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_executor_says_which_of_its_options_is_wrong(tmp_path: Path) -> None:
+    token, empty = tmp_path / "token", tmp_path / "empty"
+    token.write_text("secret\n")
+    empty.touch()
+    nobody = ("--join", "ws://127.0.0.1:1")
+    assert refusal("executor", *nobody).startswith("--token-file=none: an address needs the run's token")
+    assert refusal("executor", *nobody, "--token-file", empty).startswith(f"--token-file={empty}: is empty")
+    missing = refusal("executor", *nobody, "--token-file", tmp_path / "absent")
+    assert "cannot be read (No such file or directory)" in missing
+    assert refusal("executor", *nobody, "--token-file", token, "--kind", "gpu").startswith("--kind=gpu: unknown")
+    silent = refusal("executor", *nobody, "--token-file", token)
+    assert silent.startswith(
+        "--join=ws://127.0.0.1:1: no coordinator answers (Connection refused); give the address in"
+    )
+    assert "secret" not in silent
+    assert refusal("executor", "--join", "10.0.0.5:7700").startswith("--join=10.0.0.5:7700: neither an address nor")
+    assert "not the directory of a run" in refusal("executor", "--join", tmp_path)
+
+
+SUMMARY = {
+    "exit_code": 0,
+    "step": 32,
+    "digest": "b3aee2730d04b488",
+    "loss": 0.25,
+    "seconds": 4.5,
+    "stop_reason": "",
+    "error": "",
+    "job": {"script": "/somewhere/train.py", "workers": 4},
+}
+
+
+def ended(directory: Path, **changes: object) -> Path:
+    (directory / "control").mkdir(parents=True)
+    (directory / "control" / "job.json").write_text("{}")
+    (directory / "summary.json").write_text(json.dumps({**SUMMARY, **changes}))
+    return directory
+
+
+def test_the_status_of_a_job_that_has_ended_says_how(tmp_path: Path) -> None:
+    run = ended(tmp_path / "good")
+    shown = CliRunner().invoke(cli, ["status", str(run)])
+    assert shown.exit_code == 0
+    assert " ".join(shown.output.split()) == "train.py finished step 32 loss 0.2500 digest b3aee2730d04b488"
+    status = json.loads(CliRunner().invoke(cli, ["status", str(run), "--json"]).output)
+    assert (status["state"], status["step"], status["executors"]) == ("finished", 32, [])
+    bad = ended(tmp_path / "bad", exit_code=1, error="executor 0 was lost", digest="")
+    assert "error  executor 0 was lost" in CliRunner().invoke(cli, ["status", str(bad)]).output
+
+
+def test_a_job_that_was_killed_has_not_ended(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    ended(run)
+    # Nobody listens there any more.
+    (run / "control" / "coordinator.json").write_text(json.dumps({"url": "ws://127.0.0.1:1"}))
+    (run / "control" / "token").write_text("secret")
+    assert f"start another one: isoscale resume {run}" in refusal("status", run)
+    (run / "control" / "coordinator.json").unlink()
+    (run / "summary.json").write_text("{")
+    assert f"no coordinator runs this job; start one: isoscale resume {run}" in refusal("status", run)
