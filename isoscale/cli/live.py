@@ -62,7 +62,7 @@ def _progress(status: Mapping[str, Any]) -> Text:
     line = Text()
     if step is not None and total:
         filled = round(_BAR * max(0.0, min(1.0, step / total)))
-        line.append("━" * filled, style="green").append("━" * (_BAR - filled), style="bright_black").append("  ")
+        line.append("━" * filled, style="green").append("─" * (_BAR - filled), style="bright_black").append("  ")
     parts = []
     if step is not None:
         parts.append(f"step {step:.0f}{f'/{total:.0f}' if total else ''}")

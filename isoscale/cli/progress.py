@@ -21,6 +21,8 @@ __all__ = ["Progress", "count", "duration"]
 
 _PLAIN_EVERY_S = 5.0
 _WINDOW = 30
+#: columns from which there is room for a bar beside the numbers
+_WIDE = 100
 
 
 class Progress:
@@ -83,10 +85,12 @@ class Progress:
             self._console.print(Text(f"{self._label}{text}", style=style), highlight=False)
 
     def _plain(self, step: m.StepDone, num_executors: int) -> None:
-        self._console.print(self._line(step, num_executors).plain, highlight=False, soft_wrap=True)
+        # Without colours a bar does not tell its two parts apart.
+        line = self._line(step, num_executors, bar=False).plain
+        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
         self._last = None
 
-    def _line(self, step: m.StepDone, num_executors: int) -> Text:
+    def _line(self, step: m.StepDone, num_executors: int, *, bar: bool = True) -> Text:
         first, samples = self._recent[0][0], sum(count for _, count in list(self._recent)[1:])
         elapsed = self._recent[-1][0] - first
         steps_per_s = (len(self._recent) - 1) / elapsed if elapsed > 0 else 0.0
@@ -96,12 +100,13 @@ class Progress:
         if elapsed > 0:
             parts.append(f"{samples / elapsed:,.0f} samples/s")
         parts.append(count(num_executors, "executor"))
-        if step.total and steps_per_s > 0:
+        if step.total and step.total > step.step and steps_per_s > 0:
             parts.append(f"{duration((step.total - step.step) / steps_per_s)} left")
-        line = Text(self._label, style="bold")
-        if step.total:
+        # One line, however narrow the terminal: two that are redrawn as one make it jump.
+        line = Text(self._label, style="bold", no_wrap=True, overflow="ellipsis")
+        if step.total and bar and self._console.width >= _WIDE:
             filled = round(16 * min(1.0, step.step / step.total))
-            line.append("━" * filled, style="green").append("━" * (16 - filled), style="bright_black").append("  ")
+            line.append("━" * filled, style="green").append("─" * (16 - filled), style="bright_black").append("  ")
         return line.append("  ".join(parts), style="default")
 
 

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from isoscale.cli.progress import Progress
+from isoscale.protocol import messages as m
+
+
+def step(number: int, total: int = 8) -> m.StepDone:
+    return m.StepDone(step=number, epoch=0, loss=0.5, seconds=0.1, samples=64, generation=1, total=total)
+
+
+def shown(*, width: int = 120, terminal: bool, steps: list[m.StepDone], label: str = "") -> str:
+    text = io.StringIO()
+    console = Console(file=text, width=width, force_terminal=terminal, color_system=None, legacy_windows=False)
+    with Progress(console, label) as progress:
+        progress.on_begin(2)
+        for one in steps:
+            progress.on_step(one, 2)
+    return text.getvalue()
+
+
+def test_a_log_gets_plain_lines_without_bars() -> None:
+    lines = shown(terminal=False, steps=[step(1), step(2)]).splitlines()
+    assert lines[0] == "training on 2 executors ..."
+    assert lines[-1].startswith("step 2/8  epoch 0  loss 0.5000  ")
+    assert not set("━─\x1b") & set("".join(lines))
+
+
+def test_nothing_is_left_after_the_last_step() -> None:
+    assert " left" in shown(terminal=False, steps=[step(6), step(7)])
+    assert " left" not in shown(terminal=False, steps=[step(7), step(8)])
+
+
+def test_a_script_s_words_are_not_markup() -> None:
+    assert "[red]" in shown(terminal=False, steps=[step(1)], label="[red]")
+
+
+@pytest.mark.parametrize(("width", "bar"), [(80, False), (100, True), (160, True)])
+def test_a_wide_terminal_shows_how_far_it_is(width: int, bar: bool) -> None:
+    text = shown(terminal=True, width=width, steps=[step(3), step(4)])
+    assert ("━━━━━━━━────────" in text) == bar
+
+
+@pytest.mark.parametrize("width", [20, 40, 80])
+def test_the_live_line_is_one_line_on_every_terminal(width: int) -> None:
+    text = shown(terminal=True, width=width, steps=[step(123456, 1234567), step(123457, 1234567)], label="elastic")
+    assert "step 123457" in text or "…" in text
+    # The cursor goes up once, when the line is cleared at the end; a second line would take it up with every redraw.
+    assert text.count("\x1b[1A") == 1
