@@ -1,120 +1,110 @@
-"""A pruned model for inference: linear, convolution and LSTM layers whose weights are packed.
+"""A pruned model for inference: a copy in which pruned layers are packed ones, all of them or those where it pays.
 
-`pack_model` gives a copy with the same parameters otherwise. Packed layers have no gradients and no dropout of their
-own; they compute what the dense layers would, in another order of summation.
+Calling a packed layer costs some microseconds more than calling a dense one, and dense products of many vectors run at
+the processor's peak, which packed ones do not. So a small layer may be slower for being packed. `pays` is the rule: it
+looks at numbers of multiply-adds only, so a model is packed alike on every machine. It does not measure anything.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from functools import partial
+from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 import isoscale
-from isoscale.recipes.balanced.packed import PackedMatrix
+from isoscale.recipes.balanced.layers import PackedConv2d, PackedLinear, PackedLSTM
+from isoscale.recipes.balanced.pruning import weights_of
 
-__all__ = ["PackedConv2d", "PackedLSTM", "PackedLinear", "pack_model"]
+__all__ = ["PackedConv2d", "PackedLSTM", "PackedLinear", "pack_model", "pays"]
 
-State = tuple[torch.Tensor, torch.Tensor]
-
-
-class PackedLinear(nn.Module):
-    def __init__(self, layer: nn.Linear, mask: torch.Tensor, width: int) -> None:
-        super().__init__()
-        self.matrix = PackedMatrix.pack(layer.weight, mask, width)
-        self.bias = layer.bias
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = self.matrix.multiply(x)
-        return y if self.bias is None else y + self.bias
+#: multiply-adds that must be saved: with one vector a dense product is bound by memory, else by arithmetic
+_SAVED_FOR_ONE, _SAVED = 2**16, 2**18
+#: out of ten weights of a convolution so many must be pruned
+_TENTHS_OF_CONVOLUTION = 7
 
 
-class PackedConv2d(nn.Module):
-    """A convolution as a product with all patches of the image."""
-
-    def __init__(self, layer: nn.Conv2d, mask: torch.Tensor, width: int) -> None:
-        super().__init__()
-        if layer.groups != 1 or isinstance(layer.padding, str) or layer.padding_mode != "zeros":
-            raise _unsupported("groups", layer.groups, "only plain convolutions with zeros as padding are packed")
-        self.matrix = PackedMatrix.pack(layer.weight, mask, width)
-        self.bias = layer.bias
-        self._kernel = layer.kernel_size
-        self._window = {"dilation": layer.dilation, "padding": layer.padding, "stride": layer.stride}
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        patches = F.unfold(x, self._kernel, **self._window)
-        y = self.matrix.multiply(patches.transpose(1, 2)).transpose(1, 2)
-        if self.bias is not None:
-            y = y + self.bias[:, None]
-        height = x.shape[2] + 2 * self._at("padding", 0) - self._at("dilation", 0) * (self._kernel[0] - 1) - 1
-        return y.reshape(x.shape[0], self.matrix.rows, height // self._at("stride", 0) + 1, -1)
-
-    def _at(self, name: str, axis: int) -> int:
-        value = self._window[name][axis]
-        assert isinstance(value, int)
-        return value
-
-
-class PackedLSTM(nn.Module):
-    """nn.LSTM with `batch_first`, one direction and biases: (x [batch, length, inputs], state) -> (outputs, state)."""
-
-    def __init__(self, layer: nn.LSTM, masks: Mapping[str, torch.Tensor], width: int) -> None:
-        super().__init__()
-        if layer.bidirectional or layer.proj_size or not layer.batch_first or not layer.bias:
-            raise _unsupported("LSTM", layer, "only batch_first, one direction, with biases and without projection")
-        self.hidden = layer.hidden_size
-        parameters = dict(layer.named_parameters())
-
-        def packed(name: str) -> PackedMatrix:
-            return PackedMatrix.pack(parameters[name], masks[name], width)
-
-        numbers = range(layer.num_layers)
-        self._of_input = [packed(f"weight_ih_l{n}") for n in numbers]
-        self._of_memory = [packed(f"weight_hh_l{n}") for n in numbers]
-        self._biases = [(parameters[f"bias_ih_l{n}"] + parameters[f"bias_hh_l{n}"]).detach() for n in numbers]
-
-    def forward(self, x: torch.Tensor, state: State | None = None) -> tuple[torch.Tensor, State]:
-        if state is None:
-            empty = x.new_zeros(len(self._biases), x.shape[0], self.hidden)
-            state = (empty, empty)
-        hidden, cells = [], []
-        for n, bias in enumerate(self._biases):
-            x, h, c = self._layer(n, x, bias, state[0][n], state[1][n])
-            hidden.append(h)
-            cells.append(c)
-        return x, (torch.stack(hidden), torch.stack(cells))
-
-    def _layer(
-        self, n: int, x: torch.Tensor, bias: torch.Tensor, h: torch.Tensor, c: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        outputs = []
-        for inputs in (self._of_input[n].multiply(x) + bias).unbind(1):
-            let_in, forget, new, let_out = (inputs + self._of_memory[n].multiply(h)).chunk(4, 1)
-            c = forget.sigmoid() * c + let_in.sigmoid() * new.tanh()
-            h = let_out.sigmoid() * c.tanh()
-            outputs.append(h)
-        return torch.stack(outputs, 1), h, c
+def pays(layer: nn.Module, masks: Mapping[str, torch.Tensor], vectors: int) -> bool:
+    """Whether a layer is faster packed if its matrix is multiplied with so many vectors (pixels, for a convolution) in
+    a call. An LSTM multiplies step by step, and must save enough in each."""
+    pruned = {name: mask.numel() - int(mask.sum()) for name, mask in masks.items()}
+    if isinstance(layer, nn.LSTM):
+        return min(pruned.values()) >= _SAVED
+    saved = pruned["weight"] * vectors
+    if isinstance(layer, nn.Conv2d):
+        return saved >= _SAVED and 10 * pruned["weight"] >= _TENTHS_OF_CONVOLUTION * masks["weight"].numel()
+    return saved >= (_SAVED_FOR_ONE if vectors == 1 else _SAVED)
 
 
 @torch.no_grad()
-def pack_model(model: nn.Module, masks: Mapping[str, torch.Tensor], width: int) -> nn.Module:
-    """A copy of `model` for inference. `masks` are a pruner's, by parameter name; layers without one stay dense."""
-    packed = copy.deepcopy(model).eval()
-    for path, layer in list(packed.named_modules()):
-        own = {name.removeprefix(f"{path}."): mask for name, mask in masks.items() if name.rpartition(".")[0] == path}
-        if not own:
-            continue
-        if isinstance(layer, nn.LSTM):
-            packed.set_submodule(path, PackedLSTM(layer, own, width))
-        elif isinstance(layer, nn.Conv2d):
-            packed.set_submodule(path, PackedConv2d(layer, own["weight"], width))
-        elif isinstance(layer, nn.Linear):
-            packed.set_submodule(path, PackedLinear(layer, own["weight"], width))
+def pack_model(
+    model: nn.Module, masks: Mapping[str, torch.Tensor], width: int, *, example: tuple[Any, ...] | None = None
+) -> nn.Module:
+    """A copy of `model` for inference. `masks` are a pruner's, by parameter name; layers without one stay dense.
+
+    With an `example`, the arguments of a call such as there will be, layers stay dense too where packing does not pay
+    for calls of that size. Without, all that have masks are packed: that takes least memory.
+    """
+    _check_masks(model, masks)
+    packed = copy.deepcopy(model).eval().requires_grad_(False)
+    own: dict[str, dict[str, torch.Tensor]] = {}
+    for name, mask in masks.items():
+        path, _, parameter = name.rpartition(".")
+        own.setdefault(path, {})[parameter] = mask
+    if example is not None:
+        vectors = _vectors(packed, list(own), example)
+        own = {path: mine for path, mine in own.items() if pays(packed.get_submodule(path), mine, vectors[path])}
+    for path, mine in own.items():
+        new = _packed(packed.get_submodule(path), mine, width)
+        if not path:
+            return new
+        packed.set_submodule(path, new)
     return packed
 
 
-def _unsupported(field: str, value: object, problem: str) -> isoscale.UserError:
-    return isoscale.UserError(field=field, value=value, problem=problem, remedy="leave the layer dense: give no mask")
+def _packed(layer: nn.Module, masks: Mapping[str, torch.Tensor], width: int) -> nn.Module:
+    if isinstance(layer, nn.LSTM):
+        return PackedLSTM(layer, masks, width)
+    if isinstance(layer, nn.Conv2d):
+        return PackedConv2d(layer, masks["weight"], width)
+    assert isinstance(layer, nn.Linear)
+    return PackedLinear(layer, masks["weight"], width)
+
+
+def _vectors(model: nn.Module, paths: list[str], example: tuple[Any, ...]) -> dict[str, int]:
+    """With how many vectors each layer multiplies its matrix in a call; none for a layer that is not called."""
+    found = dict.fromkeys(paths, 0)
+
+    def count(layer: nn.Module, inputs: Any, output: Any, *, path: str) -> None:
+        if not isinstance(layer, nn.LSTM):
+            weight = layer.weight
+            assert isinstance(weight, torch.Tensor)
+            found[path] += output.numel() // weight.shape[0]
+
+    hooks = [model.get_submodule(path).register_forward_hook(partial(count, path=path)) for path in paths]
+    model(*example)
+    for hook in hooks:
+        hook.remove()
+    return found
+
+
+def _check_masks(model: nn.Module, masks: Mapping[str, torch.Tensor]) -> None:
+    weights = weights_of(model)
+    for name, mask in masks.items():
+        if name not in weights:
+            raise isoscale.UserError(
+                field="masks",
+                value=name,
+                problem="no weight of a linear, convolution or LSTM layer of this model",
+                remedy="give the model whose weights were pruned, not a wrapper of it, and masks by parameter name",
+            )
+        if mask.shape == weights[name].shape and bool((weights[name] != 0).masked_fill(mask.bool(), False).any()):
+            raise isoscale.UserError(
+                field="masks",
+                value=name,
+                problem="weights that are pruned are not zero, so the packed model would be another one",
+                remedy="give weights and masks of the same step",
+            )

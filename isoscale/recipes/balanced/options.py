@@ -20,9 +20,7 @@ _MAX_STAGES = 10
 
 def add_pruning_options(parser: argparse.ArgumentParser, *, block_width: int) -> None:
     parser.add_argument("--pattern", choices=sorted(PATTERNS), default="balanced")
-    parser.add_argument(
-        "--sparsity", type=Fraction, default=Fraction("0.8"), help="share of weights to prune: 0.8, 4/5"
-    )
+    parser.add_argument("--sparsity", type=_share, default=Fraction("0.8"), help="share of weights to prune: 0.8, 4/5")
     parser.add_argument("--block-width", type=int, default=block_width, help="columns of a balanced block")
     parser.add_argument("--prune-begin", type=int, help="steps before the first pruning (a quarter of all)")
     parser.add_argument("--prune-every", type=int, help="steps from one pruning to the next (over half of all)")
@@ -46,6 +44,13 @@ def make_pruner(
         stages=stages,
     )
     return Pruner(weights, optimizer, PATTERNS[options.pattern](options.block_width), schedule)
+
+
+def _share(text: str) -> Fraction:
+    try:
+        return Fraction(text)
+    except (ValueError, ZeroDivisionError):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a share; give a number from 0 to 1: 0.8, 4/5") from None
 
 
 def _or(given: int | None, default: int) -> int:

@@ -5,7 +5,8 @@ patterns select by rank in a stable order, never by a threshold: equal magnitude
 weights have in plenty, would make a threshold keep too many in one block and too few in another. `torch.topk` does not
 say which of equals it takes; a stable sort takes the first.
 
-What an old mask has pruned stays pruned. Patterns see neither schedule nor optimizer.
+What an old mask has pruned stays pruned. NaN counts as larger than anything: a model that has diverged stays visibly
+so. Patterns see neither schedule nor optimizer.
 """
 
 from __future__ import annotations
@@ -34,7 +35,14 @@ class Pattern(Protocol):
 
 def as_matrix(weight: torch.Tensor) -> torch.Tensor:
     """[outputs, everything else]."""
-    return weight.detach().reshape(weight.shape[0], -1)
+    if weight.dim() < 2 or not weight.numel():
+        raise isoscale.UserError(
+            field="weight",
+            value="x".join(map(str, weight.shape)) or "a single number",
+            problem="not a matrix with rows and columns",
+            remedy="leave it out",
+        )
+    return weight.detach().flatten(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +86,7 @@ class Blocks:
         scores = _scores(weight, old)
         tiles = (scores.shape[0] // self.height, self.height, scores.shape[1] // self.width, self.width)
         # The maximum is the same in whatever order it is taken; a sum would not be.
-        score = scores.view(tiles).amax((1, 3)).view(1, -1)
+        score = scores.reshape(tiles).amax((1, 3)).reshape(1, -1)
         kept = _largest(score, keep(score.shape[1])).view(tiles[0], 1, tiles[2], 1)
         return kept.expand(tiles).reshape(weight.shape)
 

@@ -34,6 +34,10 @@ class Pruner:
         pattern: Pattern,
         schedule: Schedule,
     ) -> None:
+        if not weights:
+            raise isoscale.UserError(
+                field="weights", value="none", problem="there is nothing to prune", remedy="give weights_of(model)"
+            )
         for name, weight in weights.items():
             pattern.check(name, weight)
         self._weights = dict(weights)

@@ -27,6 +27,14 @@ class Schedule:
     shape: Literal["cubic", "linear"] = "cubic"
 
     def __post_init__(self) -> None:
+        # A float would give other counts than the fraction that it was meant to be.
+        if not isinstance(self.target, Fraction | int):
+            raise isoscale.UserError(
+                field="sparsity",
+                value=repr(self.target),
+                problem="not exact",
+                remedy='give a fraction: Fraction("0.8"), Fraction(4, 5)',
+            )
         if not 0 <= self.target <= 1:
             raise isoscale.UserError(
                 field="sparsity", value=str(self.target), problem="not a share", remedy="give a number from 0 to 1"

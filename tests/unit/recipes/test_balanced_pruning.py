@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import copy
 from fractions import Fraction
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import isoscale
+from isoscale.recipes.balanced.options import add_pruning_options
 from isoscale.recipes.balanced.patterns import Balanced, Blocks, Dense, Pattern, Random
 from isoscale.recipes.balanced.pruning import Pruner, weights_of
 from isoscale.recipes.balanced.schedule import Schedule
@@ -54,6 +56,21 @@ def test_a_schedule_that_cannot_be_is_refused(field: str, values: dict[str, str]
     with pytest.raises(isoscale.UserError) as caught:
         schedule(**values)  # type: ignore[arg-type]
     assert caught.value.field == field
+
+
+def test_a_share_that_is_not_exact_is_refused() -> None:
+    """Fraction(29, 100) of 100 is 29, 0.29 of it 28."""
+    with pytest.raises(isoscale.UserError, match=r"sparsity=0\.29: not exact; give a fraction: Fraction\(\"0\.8\"\)"):
+        Schedule(target=0.29, begin=1, every=1, stages=1)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("share", ["1/0", "80%", "nan", ""])
+def test_a_share_that_is_no_number_is_an_error_of_the_option(share: str, capsys: pytest.CaptureFixture[str]) -> None:
+    parser = argparse.ArgumentParser()
+    add_pruning_options(parser, block_width=4)
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--sparsity", share])
+    assert f"--sparsity: {share!r} is not a share; give a number from 0 to 1" in capsys.readouterr().err
 
 
 # ---- patterns ----
@@ -129,6 +146,32 @@ def test_blocks_go_as_a_whole() -> None:
     assert Blocks(2, 2).mask(weight, full(weight), lambda n: n // 2).tolist() == expected
 
 
+@pytest.mark.parametrize("pattern", [Balanced(4), Random(), Blocks(2, 2)])
+def test_weights_need_not_be_contiguous(pattern: Pattern) -> None:
+    weight = torch.randn(8, 16, generator=torch.Generator().manual_seed(2))
+    across = weight.T.contiguous().T
+    expected = pattern.mask(weight, full(weight), lambda n: n // 2)
+    assert torch.equal(pattern.mask(across, full(across), lambda n: n // 2), expected)
+
+
+def test_nan_is_kept() -> None:
+    weight = torch.tensor([[1.0, torch.nan, 9.0, torch.inf]])
+    assert Balanced(4).mask(weight, full(weight), lambda _: 2).tolist() == [[False, True, False, True]]
+
+
+@pytest.mark.parametrize("share", ["0", "1"])
+def test_all_or_nothing_may_be_pruned(share: str) -> None:
+    weight, ends = torch.ones(2, 8), schedule(share)
+    kept = Balanced(4).mask(weight, full(weight), lambda n: ends.kept(n, 3))
+    assert int(kept.sum()) == (16 if share == "0" else 0)
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (4, 0), (4,), ()])
+def test_what_is_no_matrix_is_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(isoscale.UserError, match="not a matrix with rows and columns; leave it out"):
+        Balanced(4).check("layer.weight", torch.zeros(shape))
+
+
 def test_dense_keeps_everything() -> None:
     weight = torch.zeros(2, 4)
     assert Dense().mask(weight, full(weight), lambda _: 0).all()
@@ -202,6 +245,12 @@ def test_a_resumed_pruner_goes_on_as_if_it_had_not_stopped() -> None:
     assert all(torch.equal(fresh.masks[name], mask) for name, mask in pruner.masks.items())
     assert fresh.after_step(5)
     assert all(not (fresh.masks[name] & ~mask).any() for name, mask in pruner.masks.items())
+
+
+def test_a_pruner_of_nothing_is_refused() -> None:
+    optimizer = torch.optim.SGD(nn.Linear(4, 4).parameters(), lr=0.1)
+    with pytest.raises(isoscale.UserError, match="weights=none: there is nothing to prune; give weights_of"):
+        Pruner(weights_of(nn.ReLU()), optimizer, Balanced(4), schedule())
 
 
 def test_a_pruner_of_another_schedule_is_refused() -> None:
