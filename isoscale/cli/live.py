@@ -17,15 +17,16 @@ from isoscale.cli.progress import count, duration
 __all__ = ["status_table"]
 
 _STATE_STYLES = {
+    "starting": "bold yellow",
     "training": "bold green",
-    "waiting": "bold yellow",
     "rescaling": "bold cyan",
+    "recovering": "bold yellow",
     "finished": "bold green",
     "failed": "bold red",
-    "lost": "bold red",
 }
-_EXECUTOR_STYLES = {"ready": "green", "training": "green", "suspect": "yellow", "leaving": "yellow", "lost": "red"}
-_BAR = 24
+_EXECUTOR_STYLES = {"member": "green", "spare": "cyan", "leaving": "yellow"}
+_BAR = 16
+_IDLE_BAR = 5
 #: an executor that has been silent for longer stands out
 _SILENT_S = 3.0
 _MAX_MESSAGES = 5
@@ -80,8 +81,10 @@ def _progress(status: Mapping[str, Any]) -> Text:
 
 def _executors(executors: Sequence[Mapping[str, Any]]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    for name in ("executor", "kind", "pid", "state", "logical workers", "turn", "idle", "seen"):
-        table.add_column(name, no_wrap=True, justify="right" if name in ("executor", "pid", "turn", "seen") else "left")
+    # Fits 80 columns: an executor's line that is cut off would hide what it is looked at for.
+    for name in ("executor", "kind", "pid", "state", "logical\nworkers", "turn", "idle", "silent"):
+        right = name in ("executor", "pid", "turn", "silent")
+        table.add_column(name, no_wrap=True, justify="right" if right else "left", vertical="bottom")
     for entry in executors[:_MAX_EXECUTORS]:
         state, seen = str(entry.get("state") or ""), _number(entry.get("last_seen_s"))
         silent = seen is not None and seen > _SILENT_S
@@ -93,7 +96,7 @@ def _executors(executors: Sequence[Mapping[str, Any]]) -> Table:
             _workers(entry.get("logical_workers")),
             _short(_number(entry.get("turn_s"))),
             _idle(_number(entry.get("idle"))),
-            Text("" if seen is None else f"{_short(seen)} ago", style="yellow" if silent else "dim"),
+            Text(_short(seen), style="yellow" if silent else "dim"),
         )
     return table
 
@@ -130,8 +133,8 @@ def _idle(share: float | None) -> Text:
     if share is None:
         return Text("")
     share = min(max(share, 0.0), 1.0)
-    filled = round(8 * share)
-    bar = Text("█" * filled, style="yellow").append("░" * (8 - filled), style="bright_black")
+    filled = round(_IDLE_BAR * share)
+    bar = Text("█" * filled, style="yellow").append("░" * (_IDLE_BAR - filled), style="bright_black")
     return bar.append(f" {share:4.0%}", style="default")
 
 

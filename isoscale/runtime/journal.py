@@ -45,6 +45,9 @@ class RunResult:
     exit_code: int = 1
     digest: str = ""
     step: int = 0
+    #: of the last step; total: steps the job is expected to take, 0 if unknown
+    epoch: int | None = None
+    total: int = 0
     stop_reason: str = ""
     error: str = ""
     traceback: str = ""
@@ -126,6 +129,7 @@ class Journal:
         if message.step <= self.result.step:
             return  # done again after a failure, or reported again
         self.result.step, self.result.loss = message.step, message.loss
+        self.result.epoch, self.result.total = message.epoch, message.total
         self._write(
             "step",
             {

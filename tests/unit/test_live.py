@@ -25,7 +25,7 @@ STATUS: dict[str, Any] = {
             "executor": 0,
             "pid": 4000,
             "kind": "cpu",
-            "state": "training",
+            "state": "member",
             "logical_workers": [0, 5],
             "turn_s": 0.0213,
             "idle": 0.25,
@@ -35,7 +35,7 @@ STATUS: dict[str, Any] = {
             "executor": 1,
             "pid": 4001,
             "kind": "cpu-sse",
-            "state": "preparing",
+            "state": "approaching",
             "logical_workers": None,
             "turn_s": None,
             "idle": None,
@@ -58,11 +58,12 @@ def shown(status: dict[str, Any], *, width: int = 100, colour: bool = False) -> 
 def test_everything_is_there() -> None:
     assert shown(STATUS).splitlines() == [
         "digits.py  training  target cpu*3+cpu-sse*1  generation 5  term 1",
-        "━━━━━━━━━━━─────────────  step 412/900  epoch 7  loss 0.3124  15.2 steps/s  32 s left",
+        "━━━━━━━─────────  step 412/900  epoch 7  loss 0.3124  15.2 steps/s  32 s left",
         "",
-        "executor  kind      pid  state      logical workers   turn  idle                 seen",
-        "       0  cpu      4000  training   0-5              21 ms  ██░░░░░░  25%  300 ms ago",
-        "       1  cpu-sse  4001  preparing  -                                       4.2 s ago",
+        "                                      logical                           ",
+        "executor  kind      pid  state        workers   turn  idle        silent",
+        "       0  cpu      4000  member       0-5      21 ms  █░░░░  25%  300 ms",
+        "       1  cpu-sse  4001  approaching  -                            4.2 s",
         "",
         "pending  scale to cpu*4",
         "checkpoint  of step 400, 1 min 15 s ago",
@@ -74,7 +75,7 @@ def test_an_unknown_state_and_nothing_else() -> None:
     assert shown({}).split() == ["job", "unknown"]
 
 
-@pytest.mark.parametrize("state", ["training", "waiting", "rescaling", "finished", "failed", "lost", "other"])
+@pytest.mark.parametrize("state", ["starting", "training", "rescaling", "recovering", "finished", "failed", "other"])
 def test_every_state_is_named(state: str) -> None:
     assert state in shown({"job": "x.py", "state": state})
 
@@ -91,7 +92,7 @@ def test_without_a_total_there_is_no_bar() -> None:
 
 
 def test_a_silent_executor_stands_out() -> None:
-    assert "\x1b[33m 4.2 s ago" in shown(STATUS, colour=True)
+    assert "\x1b[33m 4.2 s" in shown(STATUS, colour=True)
 
 
 def test_one_logical_worker_is_one_number() -> None:
@@ -125,3 +126,17 @@ ANY = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(ma
 def test_nothing_breaks_it(status: dict[str, Any], executors: list[dict[str, Any]]) -> None:
     shown(status)
     shown({**status, "executors": [*executors, {**STATUS["executors"][0], **status}]})
+
+
+def test_the_widest_executor_fits_80_columns() -> None:
+    widest = {"executor": 10, "pid": 4194304, "kind": "cpu-avx2", "state": "approaching", "logical_workers": [100, 127]}
+    text = shown({"executors": [{**widest, "turn_s": 0.000549, "idle": 1.0, "last_seen_s": 0.544}]}, width=80)
+    assert "…" not in text
+    assert all(word in text for word in ("4194304", "approaching", "100-127", "0.549 ms", "100%", "544 ms"))
+
+
+def test_how_it_ended_is_told() -> None:
+    text = shown({"job": "x.py", "state": "failed", "error": "executor 0 was lost", "stop_reason": "", "digest": "ab"})
+    assert "error  executor 0 was lost" in text
+    assert "digest  ab" in text
+    assert "stopped" not in text
