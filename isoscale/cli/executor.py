@@ -50,7 +50,13 @@ def executor(
     check_kind(kind, field="--kind")
     url, token_path = _address(join, token_file)
     token = _token(token_path)
-    welcome = ask_to_join(url, token, kind, ca)
+    try:
+        welcome = ask_to_join(url, token, kind, ca)
+    except UserError as error:
+        if error.field != "--token-file":
+            raise
+        problem = "is not the token of the job there"
+        raise UserError(field=error.field, value=token_path, problem=problem, remedy=error.remedy) from None
     spec = welcome.spec
     path = Path(script) if script is not None else script_here(spec.script)
     if not path.is_file():
