@@ -97,6 +97,8 @@ class Begin(_Message, frozen=True, kw_only=True, tag=True):
     index: int
     #: where the members meet
     store: str
+    #: across machines: where each of `members` listens, for one that cannot meet them to find out whom it cannot reach
+    addresses: tuple[str, ...] = ()
     #: wait for the next generation when so many steps are committed
     hold_at: int | None = None
     #: a checkpoint to go on from; "" begins at the beginning
@@ -115,6 +117,7 @@ class Prepare(_Message, frozen=True, kw_only=True, tag=True):
     members: tuple[int, ...]
     index: int
     store: str
+    addresses: tuple[str, ...] = ()
     hold_at: int | None = None
     #: for each position that is new: the position it gets its state from, -1 for the first of those who leave
     senders: dict[int, int] = {}
@@ -135,6 +138,7 @@ class Recover(_Message, frozen=True, kw_only=True, tag=True):
     members: tuple[int, ...]
     index: int
     store: str
+    addresses: tuple[str, ...] = ()
     hold_at: int | None = None
 
 
@@ -243,6 +247,8 @@ class Broken(_Message, frozen=True, kw_only=True, tag=True):
 
     generation: int
     reason: str
+    #: members of it to whom no connection could be opened
+    unreachable: tuple[int, ...] = ()
 
 
 class Beat(_Message, frozen=True, kw_only=True, tag=True):

@@ -18,10 +18,9 @@ from typing import Any
 from isoscale.backends.local import born, is_executor, is_stopped
 from isoscale.clock import Clock, WallClock
 from isoscale.core.factors import differences
-from isoscale.errors import CheckpointError, IsoscaleError, UserError
+from isoscale.errors import IsoscaleError
 from isoscale.kinds import DeviceSet
 from isoscale.protocol import messages as m
-from isoscale.runtime import checkpoint
 from isoscale.runtime.control import Control, parse_target, saved
 from isoscale.runtime.door import Door, Security
 from isoscale.runtime.goal import Goal, PlanEntry
@@ -30,9 +29,12 @@ from isoscale.runtime.instructions import Done, Emit, Fail, Instruction, Kill, R
 from isoscale.runtime.journal import Journal, Observer, RunResult
 from isoscale.runtime.machine import machine_id
 from isoscale.runtime.processes import FAREWELL_S, Output, Processes
+from isoscale.runtime.published import Published
+from isoscale.runtime.remote import Remote
 from isoscale.runtime.rescale import Membership
-from isoscale.runtime.standing import may_say
+from isoscale.runtime.standing import hear, may_say
 from isoscale.runtime.status import status_of
+from isoscale.runtime.survivors import survivors
 from isoscale.types import JobSpec, Level, Placement, Settings
 
 __all__ = ["Observer", "RunResult", "resume_job", "run_job"]
@@ -40,10 +42,6 @@ __all__ = ["Observer", "RunResult", "resume_job", "run_job"]
 _TICK_S = 0.2
 #: how long executors that are alive have to find a new coordinator
 _ADOPTION_S = 15.0
-#: how long an executor on another machine may be without a connection
-_AWAY_S = 3.0
-#: how long one that was told it may join has to start its script
-_JOINING_S = 600.0
 
 
 async def run_job(
@@ -124,17 +122,14 @@ class _Coordinator:
         self._processes = Processes(spec, self._door, control.path / "token", self._on_ended)
         self._output = Output(spec)
         self._hearing = Hearing(settings)
+        self._remote = Remote(self._door, self._hearing)
         self._outcome: asyncio.Future[Done | Fail] = asyncio.get_running_loop().create_future()
         self._journal = Journal(spec, observer, clock)
+        self._checkpoints = Published(spec, settings.keep_checkpoints, self._warn)
         self.membership.roster.reserve(self._journal.num_executors)
         # One that only ever waited is in no event, and may be alive.
         self.membership.roster.reserve(1 + max(control.load_executors(), default=-1))
         self._hellos: dict[int, m.Hello] = {}
-        #: on other machines, started under an earlier coordinator: they may come back
-        self._expected: set[int] = set()
-        #: were told that they may join, and when
-        self._joining: dict[int, float] = {}
-        self._last_checkpoint: tuple[int, float] | None = None
         self._warnings: list[str] = []
         self._stopping = False
         #: what happened before it was clear who is alive, to be looked at then; None at all other times
@@ -155,7 +150,8 @@ class _Coordinator:
             finally:
                 if ticker is not None:
                     ticker.cancel()
-                await asyncio.gather(self._end_remote(), self._processes.close())
+                remote = [executor for executor in self._hellos if executor not in self._processes]
+                await asyncio.gather(self._remote.dismiss(remote), self._processes.close())
                 self._forward_output()
                 self._journal.close(list(self._hellos.values()))
                 self._control.close()
@@ -168,67 +164,51 @@ class _Coordinator:
 
     async def begin_from_checkpoint(self) -> None:
         """From the newest whole checkpoint that fits the job; none at all is the user's mistake."""
-        path, step = self._newest_checkpoint(required=True)
+        self._begin_at(*self._checkpoints.newest(required=True))
+
+    def _begin_at(self, path: str, step: int) -> None:
         self._journal.rewind(step)
         self._perform(self.membership.begin(path, step))
 
     async def take_over(self) -> None:
         """Find out who is alive, wait until they have said how far they are, and go on."""
-        alive = {}
-        for executor, fields in self._control.load_executors().items():
-            if fields.get("machine") != machine_id() or not fields["born"]:
-                self._expected.add(executor)
-            elif born(fields["pid"]) == fields["born"]:
-                alive[executor] = fields
+        found = survivors(self._control.load_executors(), machine_id(), born)
+        self._remote.expected |= found.remote
         result = self._control.result()
-        if not alive and result and self._journal.result.step <= result["step"]:
+        if not found.local and result and self._journal.result.step <= result["step"]:
+            # Whoever waits on another machine to hear that it is over shall come and hear it.
+            self.membership.on_over()
+            await self._hear_from(found.remote)
             self._journal.result.step = result["step"]
             self._outcome.set_result(Done(**result))
             return
-        if not alive and not self._expected:
-            path, step = self._newest_checkpoint(required=False)
-            self._journal.rewind(step)
-            self._perform(self.membership.begin(path, step))
+        if not found.local and not found.remote:
+            self._begin_at(*self._checkpoints.newest(required=False))
             return
         self._deferred = []
-        for executor, fields in alive.items():
+        for executor, pid in found.local.items():
             with contextlib.suppress(ProcessLookupError):
-                self._processes.adopt(executor, fields["pid"])
-                if not fields.get("ready"):
-                    self.membership.on_still_starting(executor, fields["kind"], fields["pid"])
-        ready = [executor for executor, fields in alive.items() if fields.get("ready")]
-        deadline = self._clock.monotonic() + _ADOPTION_S
-        while self._clock.monotonic() < deadline:
-            awaited = {e for e in ready if e in self._processes} | self._expected
-            if awaited <= set(self._hellos):
-                break
-            await asyncio.sleep(0.02)
-        for executor in ready:
+                self._processes.adopt(executor, pid)
+                if executor in found.starting:
+                    self.membership.on_still_starting(executor, found.starting[executor][1], pid)
+        await self._hear_from({*found.ready, *found.remote})
+        for executor in found.ready:
             if executor in self._processes and executor not in self._hellos:
                 self._processes.kill(executor)
-        self._expected.clear()
+        self._remote.expected.clear()
         deferred, self._deferred = self._deferred, None
         self._perform(self.membership.adopted(saved_digest=result.get("digest", "")))
         for work in deferred:
             self._perform(work())
 
-    def _newest_checkpoint(self, *, required: bool) -> tuple[str, int]:
-        directory = Path(self._spec.out) / "checkpoints"
-        with contextlib.suppress(OSError):
-            checkpoint.clean_temporaries(directory)  # of those who died while they wrote
-        found = checkpoint.newest(directory, self._warn) if directory.is_dir() else None
-        if found is None:
-            if required:
-                raise UserError(
-                    field="--resume",
-                    value=self._spec.out,
-                    problem="no whole checkpoint is left",
-                    remedy="start anew in another directory",
-                )
-            return "", 0
-        for warning in checkpoint.check_identity(found.identity, checkpoint.Identity.of(self._spec)):
-            self._warn(warning)
-        return str(found.path.resolve()), found.step
+    async def _hear_from(self, executors: set[int]) -> None:
+        """Wait until all of them that are alive have come to this coordinator, but not for ever."""
+        deadline = self._clock.monotonic() + _ADOPTION_S
+        while self._clock.monotonic() < deadline:
+            awaited = {e for e in executors if e in self._processes or e in self._remote.expected}
+            if awaited <= set(self._hellos):
+                break
+            await asyncio.sleep(0.02)
 
     # ---- processes ----
 
@@ -271,53 +251,22 @@ class _Coordinator:
             self._forward_output()
             self._door.acknowledge()
             for executor in self._processes:
-                if reason := self._why_dead(executor, self._processes.pid_of(executor), now):
+                if reason := self._why_dead(executor, now):
                     self._kill(executor, reason)
-            self._look_at_remote(now)
+            for executor, reason in self._remote.lost(now, self._hellos, set(self._processes)):
+                self._do(functools.partial(self.membership.on_lost, executor, reason))
+                self._save_executors()
             if self._deferred is None:
                 self._perform(self.membership.on_tick(now))
 
-    def _look_at_remote(self, now: float) -> None:
-        """Executors that cannot be signalled are known by their connections only."""
-        for executor in self._door.away(now, _AWAY_S):
-            if executor not in self._processes:
-                self._lose_remote(executor, "its connection is gone")
-        silences = {e: s for e in self._hellos if (s := self._door.silent_for(e, now)) is not None}
-        limit = self._hearing.limit(silences.values(), now)
-        for executor, silent in silences.items():
-            if silent > limit and executor not in self._processes:
-                self._door.drop(executor)
-                self._lose_remote(executor, f"no heartbeat for {silent:.1f} s")
-        for executor, since in list(self._joining.items()):
-            if now - since > _JOINING_S:
-                self._lose_remote(executor, "it asked to join and never came")
-
-    async def _end_remote(self) -> None:
-        """What cannot be killed is told to go, and has a moment to hear it."""
-        remote = [e for e in self._hellos if e not in self._processes]
-        for executor in remote:
-            self._door.send(executor, m.Leave(reason="the job is over"))
-        await asyncio.gather(*(self._door.closed(executor, FAREWELL_S) for executor in remote))
-
-    def _lose_remote(self, executor: int, reason: str) -> None:
-        self._joining.pop(executor, None)
-        self._do(functools.partial(self.membership.on_lost, executor, reason))
-        self._save_executors()
-
-    def _why_dead(self, executor: int, pid: int, now: float) -> str:
+    def _why_dead(self, executor: int, now: float) -> str:
         """A stopped or hung process is dead for the others, and is made so."""
         silent = self._door.silent_for(executor, now)
         if silent is None:
             return ""
-        if silent > 2 * self._settings.heartbeat_s and is_stopped(pid):
-            return "stopped by a signal"
-        if silent > self._settings.lost_after_s:
-            return f"no heartbeat for {silent:.1f} s"
         one = self.membership.roster.get(executor)
         beat = one.beat if one is not None and one.state == "member" else None
-        if beat is not None and beat.place != "exchange" and beat.place_s > self._settings.stalled_after_s:
-            return f"kept the others waiting for {beat.place_s:.0f} s"
-        return ""
+        return self._hearing.why_dead(silent, beat, lambda: is_stopped(self._processes.pid_of(executor)))
 
     def _kill(self, executor: int, reason: str) -> None:
         if executor in self._processes:
@@ -335,7 +284,7 @@ class _Coordinator:
 
     def _on_executor(self, executor: int) -> m.Welcome | None:
         one = self.membership.roster.get(executor)
-        adopting = one is None and (executor in self._processes or executor in self._expected)
+        adopting = one is None and (executor in self._processes or executor in self._remote.expected)
         if one is None and not adopting:
             return None
         kind = one.kind if one is not None else self.membership.goal.target.kinds[0]
@@ -343,10 +292,12 @@ class _Coordinator:
 
     def _on_joining(self, kind: str) -> m.Welcome | str:
         """Somebody started `isoscale executor --join`: who it is, or why not."""
+        if self.membership.phase in ("done", "failed"):
+            return "the job has ended"
         if kind not in self._spec.kinds:
             return f"kind {kind} was not declared when the job began ({', '.join(self._spec.kinds)})"
         executor = self.membership.on_joining(kind)
-        self._joining[executor] = self._clock.monotonic()
+        self._remote.may_join(executor, self._clock.monotonic())
         return self._welcome(executor, kind)
 
     def _welcome(self, executor: int, kind: str) -> m.Welcome:
@@ -377,7 +328,9 @@ class _Coordinator:
             case m.Recorded():
                 journal.on_recorded(message)
             case m.CheckpointWritten():
-                self._publish(message)
+                fields = self._checkpoints.publish(message, self._clock.monotonic())
+                if fields is not None:
+                    journal.write("checkpoint", **fields)
             case m.Warned():
                 self._warn(message.message)
             case m.Saved():
@@ -386,38 +339,13 @@ class _Coordinator:
             case m.Left():
                 pass  # its process ends, which is what counts
             case _:
-                self._do(functools.partial(self._on_protocol, executor, message))
-
-    def _on_protocol(self, executor: int, message: m.FromExecutor) -> list[Instruction]:
-        membership = self.membership
-        match message:
-            case m.Held():
-                return membership.on_held(executor)
-            case m.Prepared():
-                return membership.on_prepared(executor, message.generation)
-            case m.Switched():
-                return membership.on_switched(executor, message)
-            case m.Landed():
-                return membership.on_landed(executor, message.generation)
-            case m.Sealed():
-                return membership.on_sealed(message.generation, message.step, message.members, message.shares)
-            case m.Broken():
-                return membership.on_broken(executor, message.generation, message.reason, self._clock.monotonic())
-            case m.Notice():
-                return membership.on_notice(executor, message.reason)
-            case m.Suspect():
-                return membership.on_suspect(message.executor, message.reason)
-            case m.Finished():
-                return membership.on_finished(message)
-            case m.Failed():
-                return membership.on_failed(message)
-        return []
+                self._do(lambda: hear(membership, executor, message, self._clock.monotonic()))
 
     def _on_introduction(self, executor: int, message: m.Hello | m.Rejoin) -> None:
         hello = message if isinstance(message, m.Hello) else message.hello
         known = executor in self._hellos
         self._hellos[executor] = hello
-        self._joining.pop(executor, None)
+        self._remote.came(executor)
         if executor not in self._processes and hello.machine == machine_id() and is_executor(hello.pid, executor):
             with contextlib.suppress(ProcessLookupError):
                 self._processes.adopt(executor, hello.pid)
@@ -452,10 +380,10 @@ class _Coordinator:
 
     async def _stop(self) -> None:
         """A last checkpoint, then the end."""
-        before = self._last_checkpoint
+        before = self._checkpoints.last
         self._ask_for_checkpoint()
         for _ in range(100):
-            if self._last_checkpoint != before or self.membership.phase != "training":
+            if self._checkpoints.last != before or self.membership.phase != "training":
                 break
             await asyncio.sleep(0.1)
         if not self._outcome.done():
@@ -463,15 +391,13 @@ class _Coordinator:
             self._outcome.set_result(Fail(error=ReportedError("stopped on request; isoscale resume goes on", 130)))
 
     def status(self) -> dict[str, Any]:
-        silences = {e: self._door.silent_for(e, self._clock.monotonic()) for e in self._hellos}
+        now = self._clock.monotonic()
         return status_of(
             self.membership,
             self._journal.result,
             term=self._control.term,
-            silences=silences,
-            checkpoint=None
-            if self._last_checkpoint is None
-            else (self._last_checkpoint[0], self._clock.monotonic() - self._last_checkpoint[1]),
+            silences={executor: self._door.silent_for(executor, now) for executor in self._hellos},
+            checkpoint=self._checkpoints.last_with_age(now),
             messages=self._warnings[-5:],
         )
 
@@ -507,27 +433,9 @@ class _Coordinator:
                         self._outcome.set_result(instruction)
 
     def _restart(self, restart: Restart) -> None:
-        path, step = self._newest_checkpoint(required=False)
+        path, step = self._checkpoints.newest(required=False)
         self._warn(f"{restart.reason}; going on from {f'the checkpoint of step {step}' if step else 'the beginning'}")
-        self._journal.rewind(step)
-        self._perform(self.membership.begin(path, step))
-
-    def _publish(self, message: m.CheckpointWritten) -> None:
-        directory = Path(self._spec.out) / "checkpoints"
-        try:
-            written = checkpoint.Written(**message.written)
-            path = checkpoint.publish(directory, written, self._settings.keep_checkpoints)
-        except (CheckpointError, ValueError, TypeError) as error:
-            self._warn(str(error))
-            return
-        self._last_checkpoint = (message.step, self._clock.monotonic())
-        self._journal.write(
-            "checkpoint",
-            step=message.step,
-            path=f"checkpoints/{path.name}",
-            seconds=message.seconds,
-            blocked_s=message.blocked_s,
-        )
+        self._begin_at(path, step)
 
     def _warn(self, message: str) -> None:
         self._warnings.append(message)

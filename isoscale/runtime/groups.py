@@ -6,14 +6,21 @@ more than one executor is.
 
 from __future__ import annotations
 
+import socket
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from urllib.parse import urlsplit
 
 from isoscale.core.exchange import Exchange, LocalExchange
 from isoscale.protocol import messages as m
 from isoscale.types import Placement
 
-__all__ = ["break_off", "break_off_handover", "connect", "connect_handover", "without_group"]
+__all__ = ["break_off", "break_off_handover", "connect", "connect_handover", "unreachable", "without_group"]
+
+#: all who are to form a group say whom they cannot reach in less than the time in which a coordinator waits for it
+_PROBE_S = 1.5
+_MAX_PROBES = 32
 
 
 def connect(order: m.Prepare | m.Recover | m.Begin, host: str) -> Exchange:
@@ -33,6 +40,26 @@ def without_group(order: m.Begin) -> Exchange:
     exchange = GlooExchange(None, Placement(shares=order.shares), order.index)
     exchange.broken = True
     return exchange
+
+
+def unreachable(order: m.Prepare | m.Recover) -> tuple[int, ...]:
+    """Who of a group that was not formed does not even take a connection; nobody where they are on one machine."""
+    places = enumerate(zip(order.members, order.addresses, strict=False))
+    others = [(executor, address) for i, (executor, address) in places if address and i != order.index]
+    if not others:
+        return ()
+    with ThreadPoolExecutor(min(len(others), _MAX_PROBES), "probe") as probes:
+        answers = list(probes.map(_answers, [address for _, address in others]))
+    return tuple(executor for (executor, _), answered in zip(others, answers, strict=True) if not answered)
+
+
+def _answers(address: str) -> bool:
+    parts = urlsplit(address)
+    try:
+        socket.create_connection((parts.hostname or "", parts.port or 0), timeout=_PROBE_S).close()
+    except OSError:
+        return False
+    return True
 
 
 def connect_handover(order: m.Prepare, host: str) -> Any:

@@ -177,7 +177,7 @@ class Member:
                 prepared.handover = groups.connect_handover(order, self.host)
         except ExchangeBrokenError as error:
             if prepared is self._prepared:
-                self.link.send(m.Broken(generation=order.generation, reason=str(error)))
+                self._cannot_form(order, error)
             return
         with self._orders:
             if prepared is not self._prepared:
@@ -186,6 +186,10 @@ class Member:
             self._orders.notify_all()
         if order.index >= 0:
             self.link.send(m.Prepared(generation=order.generation))
+
+    def _cannot_form(self, order: m.Prepare | m.Recover, error: ExchangeBrokenError) -> None:
+        apart = groups.unreachable(order)
+        self.link.send(m.Broken(generation=order.generation, reason=str(error), unreachable=apart))
 
     def _connect(self, order: m.Prepare | m.Recover | m.Begin) -> Exchange:
         return groups.connect(order, self.host)
@@ -435,7 +439,7 @@ class Member:
                     if self._recover is order:
                         self._recover = None
                 self.generation = order.generation
-                self.link.send(m.Broken(generation=order.generation, reason=str(error)))
+                self._cannot_form(order, error)
                 continue
             self._enter(order, exchange)
             self._job_of().audit_at = self._newest_step + 1

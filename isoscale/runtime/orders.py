@@ -9,16 +9,20 @@ from typing import Any
 from isoscale.protocol import messages as m
 from isoscale.runtime.instructions import Emit, Instruction, Tell
 
-__all__ = ["Formation", "generation_events", "meeting_place", "rescale_event"]
+__all__ = ["Formation", "addresses_of", "generation_events", "meeting_place", "rescale_event"]
 
 
-def meeting_place(members: Iterable[m.Hello | None], prefix: str, generation: int) -> str:
-    """Where the members of a generation meet: a file on one machine, across machines a store that the first serves."""
+def addresses_of(members: Iterable[m.Hello | None]) -> tuple[str, ...]:
+    """Where each of them listens, "" if it does not; nothing at all if they are on one machine."""
     hellos = list(members)
     machines = {hello.machine for hello in hellos if hello is not None}
-    first = hellos[0] if hellos else None
-    if len(machines) > 1 and first is not None and first.store:
-        return f"{first.store}/{prefix.rpartition('/')[2]}-{generation}"
+    return tuple(hello.store if hello is not None else "" for hello in hellos) if len(machines) > 1 else ()
+
+
+def meeting_place(addresses: tuple[str, ...], prefix: str, generation: int) -> str:
+    """Where the members of a generation meet: a file on one machine, across machines a store that the first serves."""
+    if addresses and addresses[0]:
+        return f"{addresses[0]}/{prefix.rpartition('/')[2]}-{generation}"
     return f"{prefix}-{generation}"
 
 
@@ -33,6 +37,8 @@ class Formation:
     store: str
     #: the step at which they wait for the plan's next change
     hold_at: int | None
+    #: where they listen, across machines
+    addresses: tuple[str, ...] = ()
 
     def begin(self, checkpoint: str) -> list[Instruction]:
         """Start training, from a checkpoint or from the beginning."""
@@ -59,6 +65,7 @@ class Formation:
             "shares": self.shares,
             "members": self.members,
             "store": self.store,
+            "addresses": self.addresses,
             "hold_at": self.hold_at,
         }
 

@@ -25,10 +25,11 @@ from isoscale.runtime.admission import Differences, refusal_of, script_fault
 from isoscale.runtime.attempt import Attempt, Change, change_towards, pause_of
 from isoscale.runtime.balance import Balance
 from isoscale.runtime.census import Census, standing_of
+from isoscale.runtime.complaints import Complaints, Outcast
 from isoscale.runtime.ending import Ending
 from isoscale.runtime.goal import Goal
 from isoscale.runtime.instructions import Done, Emit, Fail, Instruction, Kill, ReportedError, Restart, Tell
-from isoscale.runtime.orders import Formation, generation_events, meeting_place, rescale_event
+from isoscale.runtime.orders import Formation, addresses_of, generation_events, meeting_place, rescale_event
 from isoscale.runtime.patience import Breakage, Patience
 from isoscale.runtime.recruiting import Recruiting
 from isoscale.runtime.roster import Executor, Roster
@@ -70,6 +71,7 @@ class Membership:
     _recovered: dict[int, m.Switched] = field(default_factory=dict)
     _from: int = 0
     _breakage: Breakage = field(default_factory=Breakage)
+    _complaints: Complaints = field(default_factory=Complaints)
     _patience: Patience = field(default_factory=Patience)
     _ending: Ending = field(default_factory=Ending)
     _census: Census = field(default_factory=Census)
@@ -245,6 +247,7 @@ class Membership:
         self.sealed = True
         self._patience.broken.clear()
         self._breakage.mend()
+        self._complaints.clear()
         events: list[Instruction] = []
         if self._from:
             events = [self._rescale_event(self._from, step, pause_of(self._recovered))]
@@ -282,6 +285,7 @@ class Membership:
         self._enter(attempt.members, attempt.shares, attempt.reason, generation=attempt.generation)
         self.sealed = True
         self._patience.broken.clear()
+        self._complaints.clear()
         instructions = self._announce(joined=attempt.coming)
         instructions.append(self._rescale_event(before, step, pause_of(attempt.switched)))
         for executor in attempt.leaving:
@@ -291,8 +295,15 @@ class Membership:
 
     # ---- failures ----
 
-    def on_broken(self, executor: int, generation: int, reason: str, now: float) -> list[Instruction]:
+    def on_broken(
+        self, executor: int, generation: int, reason: str, now: float, unreachable: tuple[int, ...] = ()
+    ) -> list[Instruction]:
         """An executor cannot exchange. Usually somebody's end is about to be noticed; if not, form the group again."""
+        if not self.sealed or generation == self.current:
+            self._complaints.hear(executor, unreachable)
+        elif generation > self.current and (strangers := self._strangers(executor, unreachable)):
+            self.attempt = None
+            return strangers
         attempt = self.attempt
         concerned = attempt is not None and generation == attempt.generation
         if attempt is not None and concerned and not attempt.switch_sent:
@@ -304,6 +315,12 @@ class Membership:
         if (concerned or generation == self.current) and self.phase == "training":
             self._breakage.report(reason, now)
         return self._finish_if_done()
+
+    def _strangers(self, executor: int, unreachable: tuple[int, ...]) -> list[Instruction]:
+        """Newcomers that cannot form a group with those who train: they go, as soon as one of the two has said so."""
+        found = [(e, (executor,)) for e in unreachable] + [(executor, unreachable)] * bool(unreachable)
+        held = [(e, apart) for e, apart in found if e in self.roster and self.roster[e].state == "held"]
+        return [Kill(e, str(Outcast(e, apart))) for e, apart in held]
 
     def on_suspect(self, executor: int, reason: str) -> list[Instruction]:
         """An executor that computes wrong bits goes at once, and is not asked for its state."""
@@ -421,6 +438,9 @@ class Membership:
             if self._ending:
                 return self._finish_if_done()
             self._breakage.mend()
+            outcasts = self._complaints.outcasts([e for e in self.members if e in self.roster])
+            if outcasts:
+                return [Kill(one.executor, str(one)) for one in outcasts]
             reason = f"the exchange broke: {self._breakage.reason}"
             return self._count_broken(reason) or self._recover(reason)
         if self.goal.plan and self.sealed and self.attempt is None:
@@ -544,6 +564,10 @@ class Membership:
             return self._recover("a new coordinator")
         return [*self._announce(), *self._release_leavers(), *self._reconcile()]
 
+    def on_over(self) -> None:
+        """The job had come to its end before this coordinator came, and its result is on disk."""
+        self.phase = "done"
+
     def _release_leavers(self) -> list[Instruction]:
         """Whoever left before this coordinator came is needed until the generation they left for has sealed."""
         if not self.sealed:
@@ -571,9 +595,10 @@ class Membership:
 
     def _formation(self, members: tuple[int, ...], shares: tuple[int, ...], *, beyond: int | None = None) -> Formation:
         """The newest generation; at `beyond` the plan's change is the one that is being made."""
-        hellos = [self.roster[e].hello for e in members if e in self.roster]
-        place = meeting_place(hellos, self.store, self.generation)
-        return Formation(self.generation, members, shares, place, self.goal.hold_at(beyond))
+        hellos = [one.hello if (one := self.roster.get(e)) is not None else None for e in members]
+        addresses = addresses_of(hellos)
+        place = meeting_place(addresses, self.store, self.generation)
+        return Formation(self.generation, members, shares, place, self.goal.hold_at(beyond), addresses)
 
     def _announce(self, joined: frozenset[int] | None = None) -> list[Instruction]:
         fresh = [executor for executor in self.members if joined is None or executor in joined]

@@ -47,12 +47,14 @@ class Machine:
 
 @dataclass
 class Network:
-    """Delays are seconds one way; loss is a probability; nothing reaches or leaves who is cut off."""
+    """Delays are seconds one way; loss is a probability; nothing reaches or leaves who is cut off, nor goes from one to
+    the other of two who are apart."""
 
     machines: list[Machine] = field(default_factory=list)
     delay: float = 0.0
     loss: float = 0.0
     cut_off: set[int] = field(default_factory=set)
+    apart: set[frozenset[int]] = field(default_factory=set)
     passed: int = 0
     lost: int = 0
     _closed: bool = False
@@ -83,6 +85,8 @@ class Network:
                         continue
                     self.passed += 1
                     for target in targets:
+                        if frozenset((source, target)) in self.apart:
+                            continue
                         count += 1
                         heapq.heappush(waiting, (time.monotonic() + self.delay, count, target, frame))
 

@@ -141,6 +141,36 @@ def test_nobody_reaches_anybody(tmp_path: Path, machines: Network, expected: str
         assert run.events("executor_lost") == []
 
 
+def test_those_who_are_left_cannot_reach_each_other(tmp_path: Path, machines: Network, expected: str) -> None:
+    """The coordinator reaches both. One of them is left out, by name, and the other one goes on."""
+    with spread_out(tmp_path, machines, executors=3) as run:
+        run.train(2)
+        machines.apart = {frozenset((2, 3))}
+        run.joined[0].kill()
+        run.allow(10**6)
+        run.until(lambda: len(run.events("executor_lost")) >= 2, "one is left out", patience=120)
+        assert "cannot reach each other" in run.events("executor_lost")[1]["reason"]
+        assert run.finish()["digest"].startswith(expected)
+        assert [event["step"] for event in run.events("step")] == list(range(1, STEPS + 1))
+
+
+def test_a_newcomer_that_cannot_reach_a_member(tmp_path: Path, machines: Network, expected: str) -> None:
+    """It is left out; training goes on all the time."""
+    with spread_out(tmp_path, machines) as run:
+        run.train(2)
+        machines.apart = {frozenset((2, 3))}
+        run.join(prefix=machines.machines[3].own_processes)
+        asked = isoscale("scale", run.out, "3", prefix=machines.machines[0].prefix)
+        assert asked.returncode == 0, asked.stdout
+        run.until_held(2, machines.machines[0].prefix)
+        run.until(lambda: run.events("executor_lost"), "it is left out", patience=120)
+        run.train(2)
+        assert "cannot reach each other" in run.events("executor_lost")[0]["reason"]
+        assert run.finish()["digest"].startswith(expected)
+        assert len(run.events("generation")) == 1
+        assert [one.wait(60) for one in run.joined] == [0, 0, 0]
+
+
 def test_another_coordinator_takes_over_executors_of_other_machines(
     tmp_path: Path, machines: Network, expected: str
 ) -> None:

@@ -17,6 +17,7 @@ from isoscale.protocol import messages as m
 from isoscale.runtime.goal import Goal, PlanEntry
 from isoscale.runtime.instructions import Done, Emit, Fail, Instruction, Kill, Restart, Start, Tell
 from isoscale.runtime.rescale import Membership
+from isoscale.runtime.standing import hear
 from isoscale.types import JobSpec, Settings
 
 NEVER = 10**9
@@ -148,6 +149,8 @@ class World:
         self.outcome: Done | Fail | None = None
         self.restarts = 0
         self.switching: int | None = None
+        #: pairs of executors that can open no connection to each other
+        self.apart: set[frozenset[int]] = set()
         self.announced = 0
         #: what happened, for the reader of a failure
         self.story: list[str] = []
@@ -287,30 +290,16 @@ class World:
                 self.perform(membership.on_lost(one.executor, "killed"))
             case m.Hello():
                 self.perform(membership.on_hello(message))
-            case m.Held():
-                self.perform(membership.on_held(one.executor))
-            case m.Prepared():
-                self.perform(membership.on_prepared(one.executor, message.generation))
-            case m.Switched():
-                self.perform(membership.on_switched(one.executor, message))
-            case m.Landed():
-                self.perform(membership.on_landed(one.executor, message.generation))
-            case m.Sealed():
-                if message.generation == self.switching:
-                    self.switching = None
-                self.perform(membership.on_sealed(message.generation, message.step, message.members, message.shares))
             case m.StepDone():
                 membership.on_step(message.step, 0.1)
-            case m.Broken():
-                self.perform(membership.on_broken(one.executor, message.generation, message.reason, self.now))
-            case m.Notice():
-                self.perform(membership.on_notice(one.executor, message.reason))
             case m.Beat():
                 self.perform(membership.on_beat(one.executor, message))
-            case m.Finished():
-                self.perform(membership.on_finished(message))
             case m.Saved():
                 self.perform(membership.on_result_saved())
+            case _:
+                if isinstance(message, m.Sealed) and message.generation == self.switching:
+                    self.switching = None
+                self.perform(hear(membership, one.executor, message, self.now))
 
     def members_of(self, generation: int) -> list[Executor]:
         """All who are in this generation and can exchange, if that is everybody who belongs to it; else none."""
@@ -359,11 +348,12 @@ class World:
 
     def _connect(self, one: Executor) -> bool:
         others = [self.executors[e] for e in one.members]
-        if all(o.alive and o.state == "member" and o.generation == one.generation for o in others):
+        apart = self._are_apart(one.members)
+        if not apart and all(o.alive and o.state == "member" and o.generation == one.generation for o in others):
             for o in others:
                 o.connected = True
             return True
-        if any(not o.alive or o.generation > one.generation for o in others) and not one.waiting:
+        if (apart or any(not o.alive or o.generation > one.generation for o in others)) and not one.waiting:
             one.waiting = True
             one.say(m.Broken(generation=one.generation, reason="the group was not formed"))
             return True
@@ -373,16 +363,17 @@ class World:
         """The group of the next generation forms when all have the order; it fails if one will not come."""
         members = [self.executors[e] for e in order.members]
         have = [o for o in members if o.alive and o.prepared is not None and o.prepared.generation == order.generation]
-        if len(have) == len(members):
+        apart = self._are_apart(order.members)
+        if len(have) == len(members) and not apart:
             for o in have:
                 o.formed = True
                 o.say(m.Prepared(generation=order.generation))
             return True
         missing = [o for o in members if o not in have and (not o.alive or o.highest > order.generation or o.leave)]
-        if missing:
+        if missing or (apart and len(have) == len(members)):
             for o in have:
                 o.prepared = None
-                o.say(m.Broken(generation=order.generation, reason="the group was not formed"))
+                o.say(self._not_formed(o, order))
             return True
         return False
 
@@ -397,7 +388,8 @@ class World:
             and o.recover.generation == order.generation
             and o.state in ("member", "leaving")
         ]
-        if len(have) == len(members):
+        apart = self._are_apart(order.members)
+        if len(have) == len(members) and not apart:
             newest = max(o.step for o in have)
             for o in have:
                 assert o.step == newest or (o.step == newest - 1 and o.entered), "somebody cannot follow"
@@ -407,14 +399,21 @@ class World:
                 o.say(self._switched(o))
             return True
         late = [o for o in members if o not in have and not (o.alive and any(self._is_for(x, order) for x in o.inbox))]
-        if late:
+        if late or (apart and len(have) == len(members)):
             for o in have:
                 o.recover, o.waiting, o.generation = None, True, order.generation
                 o.connected = True
                 o.members = order.members
-                o.say(m.Broken(generation=order.generation, reason="the group was not formed"))
+                o.say(self._not_formed(o, order))
             return True
         return False
+
+    def _are_apart(self, members: tuple[int, ...]) -> bool:
+        return any(pair <= set(members) for pair in self.apart)
+
+    def _not_formed(self, one: Executor, order: m.Prepare | m.Recover) -> m.Broken:
+        apart = tuple(e for e in order.members if frozenset((one.executor, e)) in self.apart)
+        return m.Broken(generation=order.generation, reason="the group was not formed", unreachable=apart)
 
     @staticmethod
     def _is_for(message: Any, order: m.Recover) -> bool:

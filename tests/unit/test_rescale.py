@@ -149,6 +149,39 @@ def test_after_it_the_attempt_ends_first() -> None:
     assert world.membership.current > 2
 
 
+def test_one_that_the_others_cannot_reach_is_left_out() -> None:
+    """The coordinator reaches everybody: nobody would ever be taken for lost."""
+    world = training(4)
+    world.apart = {frozenset((1, 0)), frozenset((1, 2)), frozenset((1, 3))}
+    for executor in (0, 1):
+        one = world.executors[executor]
+        one.waiting = True
+        one.say(m.Broken(generation=1, reason="a connection timed out"))
+    world.settle()
+    assert not world.executors[1].alive
+    assert all(world.executors[e].alive for e in (0, 2, 3))
+    assert world.membership.members == (0, 2, 3, 4), "and is replaced"
+    assert any("executors 0, 2, 3 cannot reach each other" in line for line in world.story)
+
+
+def test_a_newcomer_that_cannot_reach_a_member_is_replaced_by_another() -> None:
+    world = training(2)
+    world.apart = {frozenset((1, 2))}
+    world.request(devices("cpu*3"))
+    world.settle()
+    assert world.membership.members == (0, 1, 3)
+    assert any("cannot reach each other" in line for line in world.story)
+
+
+def test_newcomers_that_cannot_reach_a_member_one_after_the_other_end_the_attempt() -> None:
+    world = training(2)
+    world.apart = {frozenset((1, newcomer)) for newcomer in (2, 3, 4)}
+    world.request(devices("cpu*3"))
+    world.settle()
+    assert world.membership.members == (0, 1)
+    assert "3 newcomers" in world.membership.goal.refused
+
+
 def test_a_failure_is_answered_by_all_who_hold_the_state() -> None:
     world = training(3)
     bury(world, 1)

@@ -163,6 +163,20 @@ class RescaleMachine(RuleBasedStateMachine):
             one.waiting = True
             one.say(m.Broken(generation=one.generation, reason="a connection was reset"))
 
+    @precondition(lambda self: self.going and self.faults < 8)
+    @rule(data=st.data())
+    def two_cannot_reach_each_other_any_more(self, data: Any) -> None:
+        training = [one for one in self.world.alive() if one.trains and len(one.members) > 1]
+        if training:
+            self.faults += 1
+            one = self.pick(data, training)
+            other = self.pick(data, [self.world.executors[e] for e in one.members if e != one.executor])
+            self.world.apart.add(frozenset((one.executor, other.executor)))
+            for end in (one, other):
+                if end.trains:
+                    end.waiting = True
+                    end.say(m.Broken(generation=end.generation, reason="a connection timed out"))
+
     @precondition(lambda self: self.going and self.faults < 8 and self.world.membership.phase == "training")
     @rule()
     def a_new_coordinator(self) -> None:

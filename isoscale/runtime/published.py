@@ -1,0 +1,67 @@
+"""The checkpoints of a job as its coordinator sees them: which is the newest, and which of those written count.
+
+Only a coordinator gives checkpoints their names, so that no executor that was left behind can. What is in them is
+`runtime.checkpoint`'s affair.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from isoscale.errors import CheckpointError, UserError
+from isoscale.protocol import messages as m
+from isoscale.runtime import checkpoint
+from isoscale.types import JobSpec
+
+__all__ = ["Published"]
+
+
+class Published:
+    def __init__(self, spec: JobSpec, keep: int, warn: Callable[[str], None]) -> None:
+        """`keep`: how many stay. `warn` is told of whatever cannot be used or done."""
+        self._spec = spec
+        self._keep = keep
+        self._warn = warn
+        self._directory = Path(spec.out) / "checkpoints"
+        #: step and time of the last one that this coordinator has published
+        self.last: tuple[int, float] | None = None
+
+    def newest(self, *, required: bool) -> tuple[str, int]:
+        """Path and step of the newest whole one that fits the job; ("", 0) if there is none, or UserError."""
+        with contextlib.suppress(OSError):
+            checkpoint.clean_temporaries(self._directory)  # of those who died while they wrote
+        found = checkpoint.newest(self._directory, self._warn) if self._directory.is_dir() else None
+        if found is None:
+            if required:
+                raise UserError(
+                    field="--resume",
+                    value=self._spec.out,
+                    problem="no whole checkpoint is left",
+                    remedy="start anew in another directory",
+                )
+            return "", 0
+        for warning in checkpoint.check_identity(found.identity, checkpoint.Identity.of(self._spec)):
+            self._warn(warning)
+        return str(found.path.resolve()), found.step
+
+    def publish(self, message: m.CheckpointWritten, now: float) -> dict[str, Any] | None:
+        """Give one that was written its name: the fields of the event; None if it does not count."""
+        try:
+            written = checkpoint.Written(**message.written)
+            path = checkpoint.publish(self._directory, written, self._keep)
+        except (CheckpointError, ValueError, TypeError) as error:
+            self._warn(str(error))
+            return None
+        self.last = (message.step, now)
+        return {
+            "step": message.step,
+            "path": f"checkpoints/{path.name}",
+            "seconds": message.seconds,
+            "blocked_s": message.blocked_s,
+        }
+
+    def last_with_age(self, now: float) -> tuple[int, float] | None:
+        return None if self.last is None else (self.last[0], now - self.last[1])
