@@ -19,12 +19,13 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from measure import save
+from measure import RESULTS, save
 from simulate_bounds import Demand, least_mean_time, most_completed
 from simulate_tools import rounded
 
@@ -37,6 +38,8 @@ from isoscale.sim.engine import Options, Simulation
 from isoscale.sim.job import ModelTruth, SimJob
 from isoscale.sim.worlds.curves import shipped_curves
 
+#: what gives all rows, however many runs it took
+_COMMAND = "python benchmarks/simulate_autoscaler.py"
 _MINUTE_S = 60.0
 _SPAN_S = 480 * _MINUTE_S
 _NODE_SIZE = 8
@@ -68,43 +71,59 @@ Row = dict[str, Any]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--devices", default="40,400")
+    parser.add_argument("--arrivals", default=",".join(_ARRIVALS))
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--policies", default=",".join(_POLICIES))
+    parser.add_argument("--add", action="store_true", help="keep what was saved before of other cells and policies")
     arguments = parser.parse_args()
-    rows: list[Row] = []
+    if arguments.add and arguments.seed:
+        parser.error("--add: what was saved has seed 0")
+    policies = arguments.policies.split(",")
+    kept = RESULTS / "simulate_autoscaler.json"
+    saved = json.loads(kept.read_text()) if arguments.add and kept.exists() else {"rows": [], "beyond_the_grid": []}
+    command = {"command": _COMMAND} if arguments.add else {}
+    rows, beyond = list(saved["rows"]), list(saved["beyond_the_grid"])
     for devices, arrival, mix, mode in itertools.product(
-        map(int, arguments.devices.split(",")), _ARRIVALS, _MIXES, ("queue", "drop")
+        map(int, arguments.devices.split(",")), arguments.arrivals.split(","), _MIXES, ("queue", "drop")
     ):
         cell = {"devices": devices, "arrivals": arrival, "mix": mix, "mode": mode}
         seed = [arguments.seed, devices, list(_ARRIVALS).index(arrival), list(_MIXES).index(mix)]
-        rows.append(_cell(list(_jobs(devices, _ARRIVALS[arrival], mix, seed)), cell, _POLICIES, _INTERVAL_S))
-    beyond: list[Row] = []
-    for interval_s, loads in _BEYOND.items():
+        jobs = list(_jobs(devices, _ARRIVALS[arrival], mix, seed))
+        _put(rows, cell, _cell(jobs, cell, policies, _INTERVAL_S, _same(rows, cell)))
+        # After every cell: the last ones take long.
+        save("simulate_autoscaler", rows, **command, beyond_the_grid=beyond, **_headline(rows))
+    measured = [policy for policy in policies if policy != "flow"]
+    for interval_s, loads in _BEYOND.items() if measured else ():
         for load, mode in itertools.product(loads, ("queue", "drop")):
             cell = {"devices": 40, "load": load, "interval_s": interval_s, "mode": mode}
             jobs = list(_jobs(40, (load, load), "even", [arguments.seed, 40, 99]))
-            beyond.append(_cell(jobs, cell, _POLICIES[:4], interval_s))
-    save("simulate_autoscaler", rows, beyond_the_grid=beyond, **_headline(rows))
+            _put(beyond, cell, _cell(jobs, cell, measured, interval_s, _same(beyond, cell)))
+    save("simulate_autoscaler", rows, **command, beyond_the_grid=beyond, **_headline(rows))
 
 
-def _cell(jobs: list[SimJob], cell: Row, policies: Sequence[str], interval_s: float) -> Row:
-    """One set of jobs under every policy, beside the bounds."""
+def _put(rows: list[Row], cell: Row, row: Row) -> None:
+    """In the place of what was saved of the cell, or at the end."""
+    old = _same(rows, cell)
+    if old:
+        rows[rows.index(old)] = row
+    else:
+        rows.append(row)
+
+
+def _same(rows: Sequence[Row], cell: Row) -> Row:
+    """What was saved of a cell, or nothing."""
+    return next((row for row in rows if all(row[name] == value for name, value in cell.items())), {})
+
+
+def _cell(jobs: list[SimJob], cell: Row, policies: Sequence[str], interval_s: float, saved: Row) -> Row:
+    """One set of jobs under the policies and those saved before, beside the bounds."""
     devices, mode = int(cell["devices"]), str(cell["mode"])
-    found = {}
+    found = dict(saved.get("policies", {}))
     for policy in policies:
         if policy == "flow" and mode == "drop":
             continue  # ours never drops a job
         found[policy] = _one(jobs, devices, policy, {} if policy == "flow" else {"mode": mode}, interval_s)
-    free = [_demand(job, interval_s) for job in jobs]
-    bounds = {
-        "completed": most_completed(free, devices, _SPAN_S),
-        "mean_jct_s": rounded(least_mean_time(free, devices)),
-        "completed_at_largest_batch": most_completed(
-            [_demand(job, interval_s, job.request.max_batch) for job in jobs], devices, _SPAN_S
-        ),
-        "completed_at_smallest_batch": most_completed(
-            [_demand(job, interval_s, job.request.min_batch) for job in jobs], devices, _SPAN_S
-        ),
-    }
+    bounds = saved.get("bounds") or _bounds(jobs, devices, interval_s)
     ours, best = found["autoscaler"]["completed"], max(found[name]["completed"] for name in _BASELINES)
     print(
         "  ".join(map(str, cell.values()))
@@ -130,6 +149,20 @@ def _one(jobs: list[SimJob], devices: int, policy: str, options: dict[str, str],
         "completed_in_the_end": int(done.sum()),
         "mean_jct_s": rounded(float(times.mean())) if len(times) else None,
         "decision_ms_p50": rounded(float(np.median(outcome.decision_s) * 1e3)),
+    }
+
+
+def _bounds(jobs: list[SimJob], devices: int, interval_s: float) -> Row:
+    free = [_demand(job, interval_s) for job in jobs]
+    return {
+        "completed": most_completed(free, devices, _SPAN_S),
+        "mean_jct_s": rounded(least_mean_time(free, devices)),
+        "completed_at_largest_batch": most_completed(
+            [_demand(job, interval_s, job.request.max_batch) for job in jobs], devices, _SPAN_S
+        ),
+        "completed_at_smallest_batch": most_completed(
+            [_demand(job, interval_s, job.request.min_batch) for job in jobs], devices, _SPAN_S
+        ),
     }
 
 
