@@ -11,9 +11,10 @@ Moving worker 0's buffers to other executors is the caller's job.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import torch
+from torch._utils import _flatten_dense_tensors
 from torch.nn.modules.batchnorm import _NormBase
 
 __all__ = ["BufferSet"]
@@ -45,10 +46,16 @@ class BufferSet:
         self.own: dict[int, list[torch.Tensor]] = {}
         self._marks: list[_Mark] = []
         # torch's batch_norm updates running statistics without touching their version counters.
-        self._silent = {i for i, (owner, _) in enumerate(self._slots) if isinstance(owner, _NormBase)}
-        self._suspects = {i for i, b in enumerate(self.current()) if _may_be_statistics(b)} - self._silent
+        now = self.current()
+        owners = [owner for owner, _ in self._slots]
+        self._silent = {i for i, b in enumerate(now) if b.is_floating_point() and isinstance(owners[i], _NormBase)}
+        self._suspects = {i for i, b in enumerate(now) if _may_be_statistics(b)} - self._silent
         self._num_steps = 0
         self._counted = False
+        #: no turn has run since the buffers were last loaded or looked at
+        self._untouched = False
+        #: the logical worker whose turn was the last one here
+        self._last_turn: int | None = None
         self._fresh: dict[int, torch.Tensor] = {}
         self._marked_own: dict[int, list[torch.Tensor]] = {}
         if self._slots:
@@ -64,8 +71,12 @@ class BufferSet:
 
     def changed(self) -> list[int]:
         """Indices of buffers that are not, or may not be, what was last loaded."""
-        silent = {i for i in self._silent if self._slots[i][0].training}
-        return sorted({*self._visibly_changed(), *silent})
+        slots, marks, silent = self._slots, self._marks, self._silent
+        return [
+            i
+            for i, buffer in enumerate(self.current())
+            if buffer is not marks[i][0] or buffer._version != marks[i][1] or (i in silent and slots[i][0].training)
+        ]
 
     def search_silent(self, logical_rank: int) -> str | None:
         """At the end of a watched turn: find buffers whose contents changed unseen; they are copied from now on.
@@ -76,24 +87,23 @@ class BufferSet:
         return self.names[min(found)] if found - self._suspects and self._num_steps > 1 else None
 
     def _search(self, logical_rank: int, among: set[int]) -> set[int]:
-        unseen = among - set(self.changed())
+        unseen = among - set(self.changed()) if among else among
         if not unseen:
             return unseen
-        base, current = self.shared if self.broadcast else self._own(logical_rank), self.current()
-        found = {i for i in unseen if not _same_bits(current[i], base[i])}
+        found = self._differing(self.shared if self.broadcast else self._own(logical_rank), unseen)
         self._silent |= found
         return found
 
     def begin_step(self, *, training: bool = True) -> bool:
         """Code outside turns may have changed buffers: those become worker 0's. True if it did."""
-        current = self.current()
-        unseen = {i for i in self._silent | self._suspects if not _same_bits(current[i], self.shared[i])}
+        unseen = self._differing(self.shared, self._silent | self._suspects)
         touched = sorted({*self._visibly_changed(), *unseen})
         self._counted = training
         self._num_steps += training
         for i in touched:
             self._store(self.shared, i)
         self._mark(touched)
+        self._untouched, self._last_turn = True, None
         self._fresh.clear()
         self._marked_own = {rank: list(tensors) for rank, tensors in self.own.items()}
         return bool(touched)
@@ -125,15 +135,18 @@ class BufferSet:
     def open_turn(self, logical_rank: int) -> None:
         if not self._slots:
             return
-        if self.broadcast:
-            self._load(self.shared, self.changed())
-        else:
+        if not self.broadcast:
             self._load(self._own(logical_rank), range(len(self._slots)))
+        elif not self._untouched:
+            self._load(self.shared, self.changed())
+        self._untouched, self._last_turn = False, logical_rank
 
     def close_turn(self, logical_rank: int) -> None:
         if not self._slots:
             return
         self._search(logical_rank, self._suspects)
+        if self.broadcast and logical_rank != 0:
+            return  # what it wrote is lost, as it is when stock DDP broadcasts rank 0's
         touched = self.changed()
         if logical_rank == 0:
             current = self.current()
@@ -153,8 +166,10 @@ class BufferSet:
             return
         for i, value in fresh.items():
             self.shared[i] = value
-        stale = range(len(self._slots)) if not self.broadcast else {*self.changed(), *fresh}
-        self._load(self.shared, stale)
+        if self.broadcast and fresh and self._last_turn == 0:
+            self._mark(fresh)  # nobody's turn came after worker 0's, so the module shows them already
+        else:
+            self._load(self.shared, {*self.changed(), *fresh} if self.broadcast else range(len(self._slots)))
         self._fresh = {}
 
     def _visibly_changed(self) -> list[int]:
@@ -172,23 +187,29 @@ class BufferSet:
         assert buffer is not None
         target[i] = buffer.detach().clone()
 
-    def _load(self, source: Sequence[torch.Tensor], indices: Sequence[int] | range | set[int]) -> None:
-        wanted = list(indices)
-        targets, values = [], []
-        for i in wanted:
-            owner, name = self._slots[i]
-            buffer, value = owner._buffers[name], source[i]
-            if buffer is None or buffer.shape != value.shape or buffer.dtype != value.dtype:
-                owner._buffers[name] = value.clone()
-            else:
-                targets.append(buffer)
-                values.append(value)
-        if targets:
-            with torch.no_grad():
-                torch._foreach_copy_(targets, values)
-        self._mark(wanted)
+    def _differing(self, base: Sequence[torch.Tensor], indices: Iterable[int]) -> set[int]:
+        """Buffers whose bits are not those of `base`."""
+        pairs = [(i, buffer, base[i]) for i, buffer in enumerate(self.current()) if i in indices]
+        if _all_same_bits([b for _, b, _ in pairs], [value for _, _, value in pairs]):
+            return set()
+        return {i for i, buffer, value in pairs if not _same_bits(buffer, value)}
 
-    def _mark(self, indices: Sequence[int] | None = None) -> None:
+    def _load(self, source: Sequence[torch.Tensor], indices: Collection[int]) -> None:
+        current = self.current()
+        fitting = []
+        for i in indices:
+            buffer, value = current[i], source[i]
+            if buffer is not None and buffer.shape == value.shape and buffer.dtype == value.dtype:
+                fitting.append(i)
+            else:
+                owner, name = self._slots[i]
+                owner._buffers[name] = source[i].clone()
+        if fitting:
+            with torch.no_grad():
+                torch._foreach_copy_([current[i] for i in fitting], [source[i] for i in fitting])
+        self._mark(indices)
+
+    def _mark(self, indices: Iterable[int] | None = None) -> None:
         """Remember what is loaded, so that only what changes is copied."""
         current = self.current()
         if indices is None:
@@ -201,6 +222,17 @@ class BufferSet:
 def _may_be_statistics(buffer: torch.Tensor) -> bool:
     """What `F.batch_norm` and `F.instance_norm` take as running statistics: a vector, small enough to be compared."""
     return buffer.dim() == 1 and buffer.is_floating_point() and buffer.numel() <= _LARGEST_VECTOR
+
+
+def _all_same_bits(many: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> bool:
+    """Cheap where it is true; False may also mean that it is not so easily told."""
+    if not many:
+        return True
+    kinds = {(t.dtype, t.device) for t in (*many, *others)}
+    if len(kinds) > 1 or [t.shape for t in many] != [t.shape for t in others]:
+        return False
+    with torch.no_grad():
+        return _same_bits(_flatten_dense_tensors(many), _flatten_dense_tensors(others))
 
 
 def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:

@@ -19,7 +19,6 @@ __all__ = ["FlatBucket", "RingBucket", "TreeSums"]
 
 #: parameters up to this many elements are handled in groups: a call of their own costs more than their arithmetic
 _SMALL = 16384
-_EXACT_IN_GROUPS = (torch.float32, torch.float64)
 
 
 class FlatBucket:
@@ -34,11 +33,10 @@ class FlatBucket:
             self.flat.as_strided(param.shape, _layout_strides(param), offset)
             for param, offset in zip(members, bucket.offsets, strict=True)
         ]
-        # `_foreach_mul_` would round the factor to float16 or bfloat16, which a single `mul` does not.
-        grouped = self.flat.dtype in _EXACT_IN_GROUPS
-        self._small = [i for i, view in enumerate(self.views) if grouped and view.numel() <= _SMALL]
-        self._large = [i for i in range(len(self.views)) if i not in set(self._small)]
+        self._small = [i for i, view in enumerate(self.views) if view.numel() <= _SMALL]
+        self._large = [i for i, view in enumerate(self.views) if view.numel() > _SMALL]
         self._small_views = [self.views[i] for i in self._small]
+        self._small_runs = [self.flat[start:stop] for start, stop in _runs(bucket, self._small)]
 
     def set(self, grads: Sequence[torch.Tensor]) -> None:
         torch._foreach_copy_(self.views, list(grads))
@@ -49,7 +47,10 @@ class FlatBucket:
             torch.mul(grads[i], factor, out=self.views[i])
         if self._small:
             torch._foreach_copy_(self._small_views, [grads[i] for i in self._small])
-            torch._foreach_mul_(self._small_views, factor)
+            # Whole stretches of memory at once. `_foreach_mul_` would take a call per parameter, and would round the
+            # factor itself to float16 or bfloat16, which `mul_` does not.
+            for run in self._small_runs:
+                run.mul_(factor)
 
     def add(self, grads: Sequence[torch.Tensor]) -> None:
         torch._foreach_add_(self.views, list(grads))
@@ -142,6 +143,19 @@ class TreeSums:
 def _add(target: torch.Tensor, here: slice, addends: Mapping[int, FlatBucket], ranks: Sequence[int]) -> None:
     for rank in ranks:
         target.add_(addends[rank].flat[here])
+
+
+def _runs(bucket: Bucket, places: Sequence[int]) -> list[tuple[int, int]]:
+    """Stretches of the bucket's memory that hold parameters at `places` and no others."""
+    runs: list[tuple[int, int]] = []
+    ends = [*bucket.offsets[1:], bucket.numel]
+    for place in places:
+        start, stop = bucket.offsets[place], ends[place]
+        if runs and runs[-1][1] == start:
+            runs[-1] = (runs[-1][0], stop)
+        else:
+            runs.append((start, stop))
+    return runs
 
 
 def _layout_strides(param: torch.Tensor) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ user's own. Summation is `core.sync`'s, buffers are `core.buffers`'.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -77,7 +78,10 @@ class TrackedModel:
         self._holders: list[torch.Tensor | None] = []
         self._base: list[torch.Tensor | None] = []
         self._watching = False
-        self._versions: list[tuple[torch.Tensor | None, int]] = []
+        #: what backward left, and its version counters. The tensors themselves, not their ids: a dead gradient's id may
+        #: be given to its successor
+        self._left: list[torch.Tensor | None] = []
+        self._versions: list[int] = []
         self._hooks: list[Any] = [
             p.register_post_accumulate_grad_hook(partial(self._on_gradient, i))  # type: ignore[no-untyped-call]
             for i, p in enumerate(self.params)
@@ -126,12 +130,12 @@ class TrackedModel:
             if self._synced_forwards == 0:
                 return False
             raise self._turn.error("the turn ended without backward()", "call loss.backward() in every turn")
-        self._check_turn()
+        grads = [p.grad for p in self.params]
+        self._check_turn(grads)
         if logical_rank == 0 and self.ready_order is None:
             self.ready_order = list(self._ready)
         ready = set(self._ready) if self.find_unused else ()
         self.used[logical_rank] = [i in ready for i in range(len(self.params))] if self.find_unused else []
-        grads = [p.grad for p in self.params]
         self._holders = grads
         if not overlapped:
             self.sync.take(logical_rank, [_contribution(g, p) for g, p in zip(grads, self.params, strict=True)])
@@ -225,7 +229,8 @@ class TrackedModel:
 
     def _after_backward(self) -> None:
         self._watching = False
-        self._versions = self._gradient_versions()
+        self._left = [p.grad for p in self.params]
+        self._versions = _versions(self._left)
 
     # ---- rules ----
 
@@ -233,7 +238,7 @@ class TrackedModel:
         """The line of a backward that reached this model outside a training turn."""
         return self._stray_backward
 
-    def _check_turn(self) -> None:
+    def _check_turn(self, grads: list[torch.Tensor | None]) -> None:
         turn = self._turn
         if self._accumulated_late:
             raise turn.error(
@@ -263,9 +268,10 @@ class TrackedModel:
                 f"{len(missing)} parameters of {self._label()} got no gradient (first: {missing[0]})",
                 "use all parameters in the loss, or job.model(..., find_unused_parameters=True)",
             )
-        marks = zip(self.param_names, self._gradient_versions(), self._versions, strict=True)
-        first = next((n for n, now, then in marks if now[0] is not then[0] or now[1] != then[1]), None)
-        if first is not None:
+        if not all(map(operator.is_, grads, self._left)) or _versions(grads) != self._versions:
+            marks = zip(grads, self._left, _versions(grads), self._versions, strict=True)
+            places = (i for i, (now, then, *versions) in enumerate(marks) if now is not then or len({*versions}) > 1)
+            first = self.param_names[next(places)]
             raise turn.error(
                 f".grad of {first} was altered in the turn after backward()",
                 "clip, scale or zero gradients after the inner loop, where they are averaged",
@@ -288,11 +294,7 @@ class TrackedModel:
         self._stray_backward = None
         self._synced_forwards = 0
         self._watching = False
-        self._versions = []
-
-    def _gradient_versions(self) -> list[tuple[torch.Tensor | None, int]]:
-        """The tensors themselves, not their ids: a dead gradient's id may be given to its successor."""
-        return [(p.grad, 0 if p.grad is None else p.grad._version) for p in self.params]
+        self._left, self._versions = [], []
 
 
 class _ForwardHook:
@@ -321,6 +323,10 @@ _SECOND_FORWARD_REMEDY = (
     "call the model once per turn on the concatenated input, mark earlier forwards with step.accumulate(), "
     "or use job.model(..., broadcast_buffers=False)"
 )
+
+
+def _versions(grads: list[torch.Tensor | None]) -> list[int]:
+    return [-1 if grad is None else grad._version for grad in grads]
 
 
 def _contribution(grad: torch.Tensor | None, param: torch.Tensor) -> torch.Tensor:
