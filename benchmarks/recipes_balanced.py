@@ -6,9 +6,10 @@ and times the second, as if one matrix were used again and again (packed, it may
 for the dense one); `cold` goes through more copies than any cache holds, so that only bytes per weight count. The
 roofline there is what reading the bytes once takes, at the bandwidth measured in the same run.
 
-Whole models: a step of the paper's two-layer LSTM-1500 with its word layer, batch 1; an image through balanced_cnn.
+Batches of 8, as in the paper's micro-benchmark: dense is the better of a product with the matrix and with a copy that
+was transposed beforehand. Whole models are in recipes_balanced_models.py and run with the rest.
 
-    python benchmarks/recipes_balanced.py [--quick]
+    python benchmarks/recipes_balanced.py [--quick]            (about three minutes)
 """
 
 from __future__ import annotations
@@ -23,16 +24,13 @@ from typing import Any
 
 import torch
 from measure import percentile, quick_option, save
-from recipes_balanced_tables import models as tables_of_models
-from recipes_balanced_tables import speed
-from torch import nn
+from recipes_balanced_models import whole_models
+from recipes_balanced_tables import batches, models, speed
+from torch.nn.functional import linear
 
-from isoscale.recipes import balanced_cnn
 from isoscale.recipes.balanced import kernel
-from isoscale.recipes.balanced.inference import pack_model
 from isoscale.recipes.balanced.packed import PackedMatrix
 from isoscale.recipes.balanced.patterns import Balanced
-from isoscale.recipes.balanced.pruning import weights_of
 
 #: name, rows, columns, block width, kept in a block
 MATRICES = (
@@ -46,6 +44,16 @@ MATRICES = (
     ("CTC LSTM-1024", 4096, 1024, 64, 8),
     ("VGG fc7", 4096, 4096, 64, 4),
 )
+#: the same, in batches of 8; the last is of the size of the paper's micro-benchmark
+IN_BATCHES = (
+    ("LSTM-1500", 6000, 1500, 50, 25),
+    ("LSTM-1500", 6000, 1500, 50, 10),
+    ("LSTM-1500", 6000, 1500, 50, 5),
+    ("VGG fc7", 4096, 4096, 64, 4),
+    ("16384 x 8192", 16384, 8192, 64, 32),
+    ("16384 x 8192", 16384, 8192, 64, 6),
+)
+BATCH = 8
 #: more than any cache holds
 COLD_BYTES = 256 << 20
 Work = Callable[[], Any]
@@ -68,7 +76,15 @@ def timed(work: dict[str, Work], rounds: int, *, hot: bool, seed: int = 0) -> di
 
 def endless(make: Callable[[], Any], num_bytes: int, *, hot: bool) -> Iterator[Any]:
     """Always the same thing, or so many copies of it in turn that none is still in a cache."""
-    return cycle([make() for _ in range(1 if hot else max(2, -(-COLD_BYTES // num_bytes)))])
+    return cycle([make() for _ in range(1 if hot else -(-COLD_BYTES // num_bytes))])
+
+
+def balanced(rows: int, columns: int, width: int, keep: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """A weight and its mask; the places that are kept come again every 1,024 rows, which spares minutes of sorting."""
+    scores = torch.randn(min(rows, 1024), columns)
+    mask = Balanced(width).mask(scores, torch.ones_like(scores, dtype=torch.bool), lambda _: keep)
+    mask = mask.repeat(-(-rows // len(mask)), 1)[:rows]
+    return torch.randn(rows, columns).mul_(mask), mask
 
 
 def csr_copy(matrix: torch.Tensor, index: torch.dtype) -> torch.Tensor:
@@ -78,10 +94,9 @@ def csr_copy(matrix: torch.Tensor, index: torch.dtype) -> torch.Tensor:
 
 def measure(name: str, rows: int, columns: int, width: int, keep: int, *, hot: bool, rounds: int) -> dict[str, Any]:
     torch.manual_seed(0)
-    weight, x = torch.randn(rows, columns), torch.randn(columns)
-    mask = Balanced(width).mask(weight, torch.ones_like(weight, dtype=torch.bool), lambda _: keep)
+    (weight, mask), x = balanced(rows, columns, width, keep), torch.randn(columns)
     packed = PackedMatrix.pack(weight, mask, width)
-    csr = (weight * mask).to_sparse_csr()
+    csr = weight.to_sparse_csr()
     compiled = kernel.load()
     assert compiled is not None, "no compiler: there is no kernel to time"
     dense_at, again_at = (endless(weight.clone, weight.nbytes, hot=hot) for _ in range(2))
@@ -89,11 +104,11 @@ def measure(name: str, rows: int, columns: int, width: int, keep: int, *, hot: b
     csr_64 = endless(partial(csr_copy, csr, torch.int64), 12 * num_kept, hot=hot)
     csr_32 = endless(partial(csr_copy, csr, torch.int32), 8 * num_kept, hot=hot)
     packed_at = endless(lambda: (packed.values.clone(), packed.indices.clone()), packed.num_bytes, hot=hot)
-    row, out = x[None], torch.empty(1, packed.values.shape[0] * 64)
+    row, out = x[None], torch.empty(1, rows)
 
     def run_kernel(path: int) -> None:
         values, indices = next(packed_at)
-        compiled.multiply(values, indices, row, width=width, path=path, out=out)
+        compiled.multiply(values, indices, row, out, width=width, path=path)
 
     work: dict[str, Work] = {
         "dense": lambda: torch.mv(next(dense_at), x),
@@ -122,6 +137,38 @@ def measure(name: str, rows: int, columns: int, width: int, keep: int, *, hot: b
     }
 
 
+def measure_batch(name: str, rows: int, columns: int, width: int, keep: int, *, rounds: int) -> dict[str, Any]:
+    """Hot, as far as a matrix fits a cache. Sparse products in torch take vectors as columns: they get them so."""
+    torch.manual_seed(0)
+    (weight, mask), x = balanced(rows, columns, width, keep), torch.randn(BATCH, columns)
+    packed = PackedMatrix.pack(weight, mask, width)
+    as_columns, transposed = x.T.contiguous(), weight.T.contiguous()
+    csr_64 = weight.to_sparse_csr()
+    csr_32 = csr_copy(csr_64, torch.int32)
+    work: dict[str, Work] = {
+        "dense": lambda: linear(x, weight),
+        "dense_again": lambda: linear(x, weight),
+        "dense_transposed": lambda: x @ transposed,
+        "csr_int64": lambda: csr_64 @ as_columns,
+        "csr_int32": lambda: csr_32 @ as_columns,
+        "packed": lambda: packed.multiply(x),
+    }
+    us = timed(work, rounds, hot=weight.nbytes < COLD_BYTES)
+    return {
+        "matrix": name,
+        "shape": [rows, columns],
+        "sparsity": round(1 - keep / width, 4),
+        "block_width": width,
+        "batch": BATCH,
+        "us": us,
+        "control": round(us["dense_again"] / us["dense"], 4),
+        "against_dense": round(min(us["dense"], us["dense_transposed"]) / us["packed"], 2),
+        "against_csr_int64": round(us["csr_int64"] / us["packed"], 2),
+        "against_csr_int32": round(us["csr_int32"] / us["packed"], 2),
+        "rounds": rounds,
+    }
+
+
 def bandwidth_gb_s(rounds: int) -> float:
     """What one thread reads from memory: a reduction over more than any cache holds."""
     data = torch.ones(COLD_BYTES // 4)
@@ -129,86 +176,11 @@ def bandwidth_gb_s(rounds: int) -> float:
     return round(COLD_BYTES / min(us.values()) / 1e3, 1)
 
 
-class WordModel(nn.Module):
-    """The paper's language model: two layers of 1500, 10,000 words."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lstm = nn.LSTM(1500, 1500, 2, batch_first=True)
-        self.words = nn.Linear(1500, 10_000)
-
-    def forward(self, x: torch.Tensor, state: Any) -> Any:
-        outputs, state = self.lstm(x, state)
-        return self.words(outputs), state
-
-
-class Cells(nn.Module):
-    """The same layers step by step: nn.LSTM rearranges all its weights in every call, which one step cannot repay."""
-
-    def __init__(self, lstm: nn.LSTM) -> None:
-        super().__init__()
-        self.cells = nn.ModuleList([nn.LSTMCell(lstm.input_size, lstm.hidden_size) for _ in range(lstm.num_layers)])
-        for n, cell in enumerate(self.cells):
-            cell.load_state_dict({name: getattr(lstm, f"{name}_l{n}") for name in cell.state_dict()})
-
-    def forward(self, x: torch.Tensor, state: Any) -> Any:
-        x, states = x[:, 0], []
-        for cell, h, c in zip(self.cells, *state, strict=True):
-            states.append(cell(x, (h, c)))
-            x = states[-1][0]
-        return x[:, None], states
-
-
-def masks_of(model: nn.Module, exclude: tuple[str, ...], width: int, keep: int) -> dict[str, torch.Tensor]:
-    pattern = Balanced(width)
-    masks = {}
-    for name, weight in weights_of(model, exclude=exclude).items():
-        masks[name] = pattern.mask(weight, torch.ones_like(weight, dtype=torch.bool), lambda _: keep)
-        weight.data.masked_fill_(~masks[name], 0.0)
-    return masks
-
-
-@torch.no_grad()
-def whole_models(rounds: int) -> list[dict[str, Any]]:
-    torch.manual_seed(0)
-    model, x = WordModel().eval(), torch.randn(1, 1, 1500)
-    state = (torch.randn(2, 1, 1500), torch.randn(2, 1, 1500))
-    masks = masks_of(model, (), 50, 10)
-    lstm_masks = {name: mask for name, mask in masks.items() if name.startswith("lstm")}
-    lstm, both = pack_model(model, lstm_masks, 50), pack_model(model, masks, 50)
-    dense = Cells(model.lstm)
-    lstm_work: dict[str, Work] = {
-        "dense": lambda: dense(x, state),
-        "dense_nn_lstm": lambda: model.lstm(x, state),
-        "packed": lambda: lstm.lstm(x, state),
-    }
-    word_work: dict[str, Work] = {
-        "dense": lambda: model.words(dense(x, state)[0]),
-        "packed": lambda: both(x, state),
-        "packed_but_words": lambda: lstm(x, state),
-    }
-    network, image = balanced_cnn.network().eval(), torch.randn(1, 1, 28, 28)
-    small = pack_model(network, masks_of(network, balanced_cnn.DENSE_LAYERS, 20, 4), 20)
-    image_work: dict[str, Work] = {"dense": lambda: network(image), "packed": lambda: small(image)}
-    rows = [
-        ("2 layers of LSTM-1500, one step", lstm_work),
-        ("the same and 10,000 words, one step", word_work),
-        ("balanced_cnn, one image", image_work),
-    ]
-    results = []
-    for name, work in rows:
-        us = timed(work, rounds, hot=True)
-        results.append(
-            {"model": name, "sparsity": 0.8, "us": us, "against_dense": round(us["dense"] / us["packed"], 2)}
-        )
-    return results
-
-
 def main() -> None:
     options = quick_option(__doc__ or "")
     warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
     torch.set_num_threads(1)
-    rounds = 20 if options.quick else 200
+    rounds = 20 if options.quick else 150
     gb_s = bandwidth_gb_s(8)
     rows = []
     for matrix in MATRICES:
@@ -224,12 +196,17 @@ def main() -> None:
                 f"  read once: {read_us['dense']:.0f}, {read_us['packed']:.0f} us  control {row['control']:.3f}",
                 flush=True,
             )
-    models = whole_models(rounds // 4)  # nn.LSTM takes a tenth of a second
-    print(speed(rows), tables_of_models(models), sep="\n\n")
+    in_batches = []
+    for matrix in IN_BATCHES:
+        in_batches.append(measure_batch(*matrix, rounds=max(3, rounds * 36_000_000 // (16 * matrix[1] * matrix[2]))))
+        print(batches(in_batches[-1:]).splitlines()[-1], flush=True)
+    of_models = whole_models(timed, rounds // 4)
+    print(speed(rows), batches(in_batches), models(of_models), sep="\n\n")
     if not options.quick:
         compiled = kernel.load()
         assert compiled is not None
-        save("recipes_balanced", rows, models=models, bandwidth_gb_s=gb_s, kernel_path=compiled.best_path, threads=1)
+        facts = {"bandwidth_gb_s": gb_s, "kernel_path": compiled.best_path, "threads": 1}
+        save("recipes_balanced", rows, models=of_models, batches=in_batches, **facts)
 
 
 if __name__ == "__main__":

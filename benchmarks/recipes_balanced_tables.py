@@ -59,9 +59,25 @@ def speed(rows: Rows) -> str:
     return "\n".join(lines)
 
 
+def batches(rows: Rows) -> str:
+    lines = [
+        "| matrix | sparsity | block | dense, us | packed, us | x dense | x CSR | x int32 CSR |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        us, shape = row["us"], " x ".join(map(str, row["shape"]))
+        cells = [shape if row["matrix"] == shape else f"{row['matrix']}, {shape}", f"{row['sparsity']:.3g}"]
+        cells += [str(row["block_width"]), f"{min(us['dense'], us['dense_transposed']):.0f}", f"{us['packed']:.0f}"]
+        cells += [f"{row[name]:.2f}" for name in ("against_dense", "against_csr_int64", "against_csr_int32")]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def models(rows: Rows) -> str:
-    lines = ["| model, 80 % sparse | dense, us | packed, us | x dense |", "|---|---|---|---|"]
+    lines = ["| model | sparsity | layers packed | dense, us | packed, us | x dense |", "|---|---|---|---|---|---|"]
     for row in rows:
         us = row["us"]
-        lines.append(f"| {row['model']} | {us['dense']:.0f} | {us['packed']:.0f} | {row['against_dense']:.2f} |")
+        cells = [row["model"], f"{row['sparsity']:.3g}", str(row.get("packed", "all"))]
+        cells += [f"{us['dense']:.0f}", f"{us['packed']:.0f}", f"{row['against_dense']:.2f}"]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)

@@ -132,6 +132,7 @@ _TABLES: dict[str, tuple[str, Callable[[Rows], str]]] = {
 _OTHERS: dict[str, tuple[str, str, Callable[[list[dict[str, Any]]], str]]] = {
     "balanced_accuracy": ("recipes_balanced_accuracy", "rows", balanced.accuracy),
     "balanced_speed": ("recipes_balanced", "rows", balanced.speed),
+    "balanced_batches": ("recipes_balanced", "batches", balanced.batches),
     "balanced_models": ("recipes_balanced", "models", balanced.models),
     "mcmisp": ("recipes_mcmisp", "rows", mcmisp),
 }
@@ -155,6 +156,8 @@ def _other(file: str, part: str, make: Callable[[list[dict[str, Any]]], str]) ->
     if not path.exists():
         return f"`python benchmarks/{file}.py`, not run yet.\n"
     result = json.loads(path.read_text())
+    if part not in result:
+        return f"`{result['command']}`, not run yet.\n"
     when = f"{result['date']}, torch {result['torch']}, {result['cpu']}"
     return f"`{result['command']}`, {when}.\n\n{make(result[part])}\n"
 
