@@ -38,6 +38,7 @@ LONG = (
     "tests/cli/test_porting.py::test_fine_tuning",
     "tests/cli/test_demo.py",
     "tests/cli/test_profile.py",
+    "tests/cli/test_recipes_live.py",
     "tests/cli/test_recipes_proof.py::test_a_recipe_survives_two_deaths",
     "tests/cli/test_balanced.py",
     "tests/security/test_full_disk.py",
