@@ -74,7 +74,7 @@ def _changes(row: dict[str, Any]) -> str:
 
 
 def _proven(row: dict[str, Any] | None) -> str:
-    return "not tried yet" if row is None else "equal" if row["equal"] else "**differs**"
+    return "not tried yet" if row is None else "equal" if row["equal"] else "**not proven**"
 
 
 def speed(rows: Rows) -> str:

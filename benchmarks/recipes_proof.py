@@ -175,7 +175,7 @@ def prove(recipe: Recipe, kept: Kept, *, parts: Sequence[str], again: bool) -> N
         seconds = round(time.monotonic() - begun, 1)
         took = {"seconds": seconds, "processor_s": round(processor_s() - used, 1)}
         kept.put({"recipe": recipe.name, "part": proof.part, "code": code, **took, **row})
-        verdict = "equal" if row["equal"] else f"DIFFERS\n{row['problem']}"
+        verdict = "equal" if row["equal"] else f"NOT PROVEN\n{row['problem']}"
         print(
             f"{verdict} {seconds:.0f} s, {row.get('steps', 0)} steps, executors {row.get('executors', [])}", flush=True
         )
@@ -210,7 +210,7 @@ def not_proven(rows: Sequence[Row]) -> list[str]:
 def _cell(row: Row | None) -> str:
     if row is None:
         return "-"
-    return f"equal {row['seconds']:.0f} s" if row["equal"] else "DIFFERS"
+    return f"equal {row['seconds']:.0f} s" if row["equal"] else "NOT PROVEN"
 
 
 def main() -> None:
