@@ -17,7 +17,7 @@ from isoscale.cli.profile import profile
 from isoscale.cli.recipes import recipes
 from isoscale.cli.replay import replay
 from isoscale.cli.report import report
-from isoscale.cli.run import run
+from isoscale.cli.run import ToldExit, run
 from isoscale.cli.simulate import simulate
 from isoscale.cli.verify import verify
 from isoscale.errors import IsoscaleError
@@ -70,8 +70,8 @@ def app() -> Any:
     try:
         return cli()
     except SystemExit as exit_:
-        # typer has turned KeyboardInterrupt into this already.
-        if exit_.code == 130:
+        # typer has turned KeyboardInterrupt into this already; a job that was stopped has been told of.
+        if exit_.code == 130 and not isinstance(exit_.__context__, ToldExit):
             print("isoscale: interrupted", file=sys.stderr)
         raise
     except IsoscaleError as error:

@@ -22,16 +22,17 @@ def status_after(directory: Path) -> dict[str, Any] | None:
     try:
         summary = json.loads((directory / "summary.json").read_text(encoding="utf-8"))
         job = summary["job"]
+        state = {0: "finished", 130: "stopped"}.get(summary["exit_code"], "failed")
         return {
             "job": Path(job["script"]).name,
-            "state": "finished" if summary["exit_code"] == 0 else "failed",
+            "state": state,
             "step": summary["step"],
             "loss": summary["loss"],
             "workers": job["workers"],
             "executors": [],
             "digest": summary["digest"],
-            "stop_reason": summary["stop_reason"],
-            "error": summary["error"],
+            "stop_reason": summary["error" if state == "stopped" else "stop_reason"],
+            "error": summary["error"] if state == "failed" else "",
             "seconds": summary["seconds"],
         }
     except (OSError, ValueError, KeyError, TypeError):

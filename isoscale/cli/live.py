@@ -22,10 +22,11 @@ _STATE_STYLES = {
     "rescaling": "bold cyan",
     "recovering": "bold yellow",
     "finished": "bold green",
+    "stopped": "bold yellow",
     "failed": "bold red",
 }
 _EXECUTOR_STYLES = {"member": "green", "spare": "cyan", "leaving": "yellow"}
-_BAR = 16
+_BAR = 10
 _IDLE_BAR = 5
 #: an executor that has been silent for longer stands out
 _SILENT_S = 3.0
@@ -114,7 +115,7 @@ def _notes(status: Mapping[str, Any]) -> list[RenderableType]:
         age = _number(checkpoint.get("age_s"))
         words = f"of step {checkpoint['step']}" + ("" if age is None else f", {duration(age)} ago")
         notes.append(Text.assemble(("checkpoint  ", "dim"), words))
-    for name, key, style in (("stopped", "stop_reason", "dim"), ("error", "error", "red"), ("digest", "digest", "dim")):
+    for name, key, style in (("reason", "stop_reason", "dim"), ("error", "error", "red"), ("digest", "digest", "dim")):
         if status.get(key):
             notes.append(Text.assemble((f"{name}  ", style), str(status[key])))
     messages = [str(message) for message in _list(status.get("messages"))]

@@ -19,7 +19,14 @@ from isoscale.runtime.coordinator import RunResult, run_job
 from isoscale.runtime.door import Security, check_security
 from isoscale.types import Settings
 
-__all__ = ["report_failure", "report_success", "run"]
+__all__ = ["ToldExit", "report_failure", "report_success", "run"]
+
+#: `isoscale stop` ended the job
+_STOPPED = 130
+
+
+class ToldExit(typer.Exit):
+    """Ends the command after its story has been told."""
 
 
 def run(
@@ -104,7 +111,7 @@ def run(
         report_success(console, result, workers, shown)
     else:
         report_failure(result, shown)
-    raise typer.Exit(result.exit_code)
+    raise ToldExit(result.exit_code)
 
 
 def report_success(console: Console, result: RunResult, workers: int, out: object) -> None:
@@ -128,6 +135,7 @@ def report_failure(result: RunResult, out: object) -> None:
     console = Console(stderr=True, soft_wrap=True)
     if result.traceback:
         console.print(Panel(Text(result.traceback.rstrip()), title="the script's traceback", border_style="red"))
-    console.print(Text(f"isoscale: {result.error}", style="bold red"), highlight=False)
+    style = "default" if result.exit_code == _STOPPED else "bold red"
+    console.print(Text(f"isoscale: {result.error}", style=style), highlight=False)
     if out is not None:
         console.print(Text(f"logs in {out}/logs", style="dim"), highlight=False)

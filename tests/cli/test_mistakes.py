@@ -122,6 +122,8 @@ def test_the_status_of_a_job_that_has_ended_says_how(tmp_path: Path) -> None:
     assert (status["state"], status["step"], status["executors"]) == ("finished", 32, [])
     bad = ended(tmp_path / "bad", exit_code=1, error="executor 0 was lost", digest="")
     assert "error  executor 0 was lost" in CliRunner().invoke(cli, ["status", str(bad)]).output
+    stopped = ended(tmp_path / "stopped", exit_code=130, error="stopped on request", digest="")
+    assert CliRunner().invoke(cli, ["status", str(stopped)]).output.split()[:2] == ["train.py", "stopped"]
 
 
 def test_a_job_that_was_killed_has_not_ended(tmp_path: Path) -> None:

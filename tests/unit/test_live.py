@@ -58,7 +58,7 @@ def shown(status: dict[str, Any], *, width: int = 100, colour: bool = False) -> 
 def test_everything_is_there() -> None:
     assert shown(STATUS).splitlines() == [
         "digits.py  training  target cpu*3+cpu-sse*1  generation 5  term 1",
-        "━━━━━━━─────────  step 412/900  epoch 7  loss 0.3124  15.2 steps/s  32 s left",
+        "━━━━━─────  step 412/900  epoch 7  loss 0.3124  15.2 steps/s  32 s left",
         "",
         "                                      logical                           ",
         "executor  kind      pid  state        workers   turn  idle        silent",
@@ -139,4 +139,4 @@ def test_how_it_ended_is_told() -> None:
     text = shown({"job": "x.py", "state": "failed", "error": "executor 0 was lost", "stop_reason": "", "digest": "ab"})
     assert "error  executor 0 was lost" in text
     assert "digest  ab" in text
-    assert "stopped" not in text
+    assert "reason" not in text
