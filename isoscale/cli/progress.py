@@ -107,6 +107,8 @@ class Progress:
         if step.total and bar and self._console.width >= _WIDE:
             filled = round(16 * min(1.0, step.step / step.total))
             line.append("━" * filled, style="green").append("─" * (16 - filled), style="bright_black").append("  ")
+        elif len("  ".join(parts)) + len(self._label) > self._console.width:
+            parts.remove(f"epoch {step.epoch}")  # steps tell it, too
         return line.append("  ".join(parts), style="default")
 
 

@@ -51,3 +51,8 @@ def test_the_live_line_is_one_line_on_every_terminal(width: int) -> None:
     assert "step 123457" in text or "…" in text
     # The cursor goes up once, when the line is cleared at the end; a second line would take it up with every redraw.
     assert text.count("\x1b[1A") == 1
+
+
+def test_a_narrow_terminal_gives_up_the_epoch_first() -> None:
+    assert "epoch" in shown(terminal=True, width=80, steps=[step(3)])
+    assert "epoch" not in shown(terminal=True, width=40, steps=[step(3)])
