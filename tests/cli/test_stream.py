@@ -116,6 +116,7 @@ def test_everyone_is_killed_and_the_job_resumed(files: str, undisturbed: str, tm
         check(job, files, undisturbed)
 
 
+@pytest.mark.timeout(900)  # several jobs, each of which is waited for by itself
 @pytest.mark.parametrize("processes", [1, 3])
 def test_loader_processes(files: str, tmp_path: Path, processes: int) -> None:
     """Killed themselves, with their executor, and with everybody; rescaled in mid-epoch and at its edge."""
@@ -136,6 +137,7 @@ def test_loader_processes(files: str, tmp_path: Path, processes: int) -> None:
         check(job, files, undisturbed)
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("tail", ["carry", "drop"])
 def test_other_tails_have_exact_counts(files: str, tmp_path: Path, tail: str) -> None:
     digests = []
