@@ -232,7 +232,12 @@ def _all_same_bits(many: Sequence[torch.Tensor], others: Sequence[torch.Tensor])
     if len(kinds) > 1 or [t.shape for t in many] != [t.shape for t in others]:
         return False
     with torch.no_grad():
-        return _same_bits(_flatten_dense_tensors(many), _flatten_dense_tensors(others))
+        return _same_bits(_flat(many), _flat(others))
+
+
+def _flat(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    flat: torch.Tensor = _flatten_dense_tensors(tensors)  # type: ignore[no-untyped-call]
+    return flat
 
 
 def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:

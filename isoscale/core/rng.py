@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 import struct
-from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,8 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from isoscale.core import numpy_stream
+from isoscale.core import numpy_stream, python_stream
 from isoscale.core.numpy_stream import NumpyStream
+from isoscale.core.python_stream import PythonStream
 
 __all__ = ["Streams", "capture", "draw_base_seed", "isolated", "restore", "seed_all", "seeded", "swap"]
 
@@ -29,7 +29,7 @@ __all__ = ["Streams", "capture", "draw_base_seed", "isolated", "restore", "seed_
 class Streams:
     """One snapshot of all global generators. Never mutated after capture."""
 
-    python: tuple[Any, ...]
+    python: PythonStream
     numpy: NumpyStream
     torch: Tensor
     #: None where CUDA is not in use
@@ -37,11 +37,10 @@ class Streams:
 
     def to_state(self) -> dict[str, Any]:
         """Tensors and plain numbers only, so that a checkpoint loads with `weights_only=True`."""
-        version, words, gauss = self.python
         return {
-            "python_version": version,
-            "python_words": torch.tensor(words, dtype=torch.int64),
-            "python_gauss": gauss,
+            "python_version": random.Random.VERSION,
+            "python_words": torch.tensor(self.python.words, dtype=torch.int64),
+            "python_gauss": self.python.gauss,
             "numpy_keys": torch.from_numpy(self.numpy.words.astype(np.int64)),
             "numpy_position": self.numpy.position,
             "numpy_has_gauss": int(self.numpy.has_gauss),
@@ -85,7 +84,7 @@ class Streams:
     def from_state(cls, state: dict[str, Any]) -> Streams:
         keys, position = state["numpy_keys"].numpy(), state["numpy_position"]
         return cls(
-            (state["python_version"], tuple(state["python_words"].tolist()), state["python_gauss"]),
+            PythonStream.of(state["python_words"].tolist(), state["python_gauss"]),
             NumpyStream.of(keys, position, state["numpy_has_gauss"], state["numpy_cached"]),
             # Generator.set_state reads from the beginning of the storage, whatever the tensor's offset in it.
             state["torch"].clone(),
@@ -94,11 +93,11 @@ class Streams:
 
 
 def capture() -> Streams:
-    return Streams(random.getstate(), numpy_stream.capture(), torch.default_generator.get_state(), _cuda())
+    return Streams(python_stream.capture(), numpy_stream.capture(), torch.default_generator.get_state(), _cuda())
 
 
 def restore(streams: Streams) -> None:
-    random.setstate(streams.python)
+    python_stream.restore(streams.python)
     numpy_stream.restore(streams.numpy)
     torch.default_generator.set_state(streams.torch)
     if streams.cuda is not None:
@@ -107,8 +106,8 @@ def restore(streams: Streams) -> None:
 
 def swap(streams: Streams) -> Streams:
     """Restore `streams` and return what was active: `capture` and `restore` in one, and cheaper."""
-    before = Streams(random.getstate(), numpy_stream.swap(streams.numpy), torch.default_generator.get_state(), _cuda())
-    random.setstate(streams.python)
+    python, numpy = python_stream.swap(streams.python), numpy_stream.swap(streams.numpy)
+    before = Streams(python, numpy, torch.default_generator.get_state(), _cuda())
     torch.default_generator.set_state(streams.torch)
     if streams.cuda is not None:
         torch.cuda.set_rng_state(streams.cuda)
@@ -149,14 +148,13 @@ def draw_base_seed(streams: Streams) -> tuple[int, Streams]:
 _GAUSS = struct.Struct("<B?d")
 
 
-def _python_bytes(state: tuple[Any, ...]) -> bytes:
-    version, words, gauss = state
-    return _GAUSS.pack(version, gauss is not None, gauss or 0.0) + array("I", words).tobytes()
+def _python_bytes(stream: PythonStream) -> bytes:
+    return _GAUSS.pack(random.Random.VERSION, stream.gauss is not None, stream.gauss or 0.0) + stream.raw
 
 
-def _python_state(data: bytes) -> tuple[Any, ...]:
-    version, has_gauss, gauss = _GAUSS.unpack_from(data)
-    return version, tuple(array("I", data[_GAUSS.size :])), gauss if has_gauss else None
+def _python_state(data: bytes) -> PythonStream:
+    _, has_gauss, gauss = _GAUSS.unpack_from(data)
+    return PythonStream(data[_GAUSS.size :], gauss if has_gauss else None)
 
 
 def _numpy_bytes(stream: NumpyStream) -> bytes:

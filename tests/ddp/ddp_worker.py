@@ -93,7 +93,7 @@ def run_elastic(train: Train, spec: JobSpec, directory: Path, shares: tuple[int,
                 own[rank] |= {f"buffer {name}.{b}": text(v) for b, v in zip(model.buffers.names, mine, strict=True)}
         if job._engine.contexts.started:
             kept = job._engine.contexts._streams[rank]
-            own[rank] |= stream_digests(kept.python, legacy(kept.numpy), kept.torch)
+            own[rank] |= stream_digests(kept.python.state, legacy(kept.numpy), kept.torch)
     final = state(job._state.final(job.step), models, job._state.kept)
     return Part(job.step, final, sink.logged_values, own, sink.audits)
 
