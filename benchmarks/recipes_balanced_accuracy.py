@@ -29,7 +29,7 @@ import torch
 import torch.nn.functional as F
 from measure import RESULTS, save
 from recipes_balanced_tables import SPARSITIES, accuracy
-from recipes_kept import code_of
+from recipes_kept import code_of, locked
 from torch import nn
 
 from isoscale.recipes import balanced_cnn, balanced_lstm
@@ -164,6 +164,8 @@ def run_seed(name: str, seed: int, scratch: Path, *, short: bool) -> None:
         torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, dense)
     steps = study.epochs * len(study.batches())
     for pattern, sparsity in missing:
+        if (name, seed, pattern, sparsity) in {_key(row) for row in stored(file)}:
+            continue  # another process was here
         start = time.perf_counter()
         ours = copy.deepcopy(model)
         slots = study.optimizer(ours.parameters())
@@ -179,9 +181,9 @@ def run_seed(name: str, seed: int, scratch: Path, *, short: bool) -> None:
         row = {"model": name, "seed": seed, "pattern": pattern, "sparsity": sparsity, **judged}
         row |= {"pruned": round(pruner.sparsity, 4), "seconds": round(time.perf_counter() - start, 1)}
         print(row, flush=True)
-        # Read again: another process may be at work on another model or seed.
         command = f"python benchmarks/{NAME}.py lstm cnn" + (" --short --seeds 0" if short else "")
-        save(file, sorted([*stored(file), row], key=_key), command=command)
+        with locked(RESULTS):  # another process may be at work on another model or seed
+            save(file, sorted([*stored(file), row], key=_key), command=command)
 
 
 def file_of(*, short: bool) -> str:

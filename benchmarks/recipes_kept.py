@@ -54,7 +54,7 @@ class Kept:
     def put(self, row: Row) -> None:
         """Written at once, since the next one may not come, and beside rows of other processes."""
         facts = {**_versions(), **self._facts}
-        with _locked(self.path.parent):
+        with locked(self.path.parent):
             self._rows = self._read() | {(row["recipe"], row["part"]): row}
             content = {
                 "benchmark": self._name,
@@ -123,7 +123,7 @@ def processor_s() -> float:
 
 
 @contextlib.contextmanager
-def _locked(directory: Path) -> Iterator[None]:
+def locked(directory: Path) -> Iterator[None]:
     handle = os.open(directory, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
