@@ -72,7 +72,7 @@ def network(width: int) -> nn.Module:
 
 def train(job: isoscale.Job) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--samples", type=int, default=4000, help="images to train on")
     parser.add_argument("--width", type=int, default=48, help="channels of the first stage, even")
     options = parser.parse_args()
@@ -80,7 +80,7 @@ def train(job: isoscale.Job) -> None:
     training, held_out = (Mnist(train=half, samples=options.samples) for half in (True, False))
     baseline = commonest_class(training, held_out)
     model = job.model(network(options.width))
-    loader = job.loader(training, batch_size=16, shuffle=True)
+    loader = job.loader(training, batch_size=32, shuffle=True)
     validation = job.loader(held_out, batch_size=50, train=False)
     optimizer = job.keep(
         "optimizer",
