@@ -48,7 +48,7 @@ def recipes_quality(result: dict[str, Any]) -> Iterator[Row]:
 def recipes_table(result: dict[str, Any]) -> Iterator[Row]:
     switches = {row["recipe"]: row["switch"] for row in result["rows"] if row["part"] == "switch"}
     for name, rows in switches.items():
-        due = [row for row in rows if row["a_ms"] >= FROM_MS]
+        due = rows if rows[0]["a_ms"] >= FROM_MS else []
         if due:
             worst = max(due, key=lambda row: row["ratio"] - row["half_width"])
             gpu = find(name).paper_gpu

@@ -95,7 +95,7 @@ def _speed_line(recipe: Recipe, switch: dict[str, Any], levels: dict[str, Any]) 
     ours = {row["k"]: row for row in switch["switch"]}
     gpu = recipe.paper_gpu
     cells = [f"{ours[1]['a_ms']:.0f}"]
-    cells += [_switch_cell(row) for row in ours.values()]
+    cells += [_switch_cell(row, is_due=ours[1]["a_ms"] >= FROM_MS) for row in ours.values()]
     cells += [f"{gpu.switch:.3f}" if gpu else ""]
     cells += [f"{levels['elastic']['ratio']:.2f}", _range(gpu.elastic) if gpu else ""]
     highest = max(gpu.heterogeneous) if gpu else None
@@ -108,10 +108,10 @@ def _speed_line(recipe: Recipe, switch: dict[str, Any], levels: dict[str, Any]) 
     return f"{recipe.name} | " + " | ".join(cells)
 
 
-def _switch_cell(row: dict[str, Any]) -> str:
-    """With the control's half-width; marked if the step is long enough for the bound and does not keep it."""
+def _switch_cell(row: dict[str, Any], *, is_due: bool) -> str:
+    """With the control's half-width; marked if the family's step is long enough for the bound and does not keep it."""
     text = f"{row['ratio']:.3f} +- {row['half_width']:.3f}"
-    is_over = row["a_ms"] >= FROM_MS and row["ratio"] - row["half_width"] > LIMIT
+    is_over = is_due and row["ratio"] - row["half_width"] > LIMIT
     return f"**{text}**" if is_over else text
 
 
