@@ -101,7 +101,14 @@ def _check_masks(model: nn.Module, masks: Mapping[str, torch.Tensor]) -> None:
                 problem="no weight of a linear, convolution or LSTM layer of this model",
                 remedy="give the model whose weights were pruned, not a wrapper of it, and masks by parameter name",
             )
-        if mask.shape == weights[name].shape and bool((weights[name] != 0).masked_fill(mask.bool(), False).any()):
+        if mask.shape != weights[name].shape or mask.dtype != torch.bool:
+            raise isoscale.UserError(
+                field="masks",
+                value=f"{name} {'x'.join(map(str, mask.shape))} {mask.dtype}",
+                problem=f"not a mask of a weight of {'x'.join(map(str, weights[name].shape))}",
+                remedy="give a torch.bool for every weight, True where it stays",
+            )
+        if bool((weights[name] != 0).masked_fill(mask, False).any()):
             raise isoscale.UserError(
                 field="masks",
                 value=name,

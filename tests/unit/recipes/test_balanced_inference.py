@@ -192,6 +192,12 @@ def test_an_image_that_does_not_fit_is_refused(shape: tuple[int, ...], message: 
         PackedConv2d(layer, prune(nn.Sequential(layer), 12, 3)["0.weight"], 12)(torch.zeros(shape))
 
 
+def test_a_convolution_of_which_nothing_is_kept_is_its_bias() -> None:
+    layer = nn.Conv2d(4, 6, 3).requires_grad_(False)
+    packed = PackedConv2d(layer, prune(nn.Sequential(layer), 12, 0)["0.weight"], 12)
+    assert torch.equal(packed(torch.ones(2, 4, 5, 5)), layer.bias.view(6, 1, 1).expand(2, 6, 3, 3))
+
+
 def test_no_images_are_none() -> None:
     layer = nn.Conv2d(4, 6, 3).requires_grad_(False)
     packed = PackedConv2d(layer, prune(nn.Sequential(layer), 12, 3)["0.weight"], 12)
@@ -248,6 +254,12 @@ def test_masks_of_another_model_are_refused(name: str) -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.Embedding(4, 4))
     with pytest.raises(isoscale.UserError, match=f"masks={name}: no weight of a linear, convolution or LSTM layer"):
         pack_model(model, {name: torch.ones(4, 4, dtype=torch.bool)}, 4)
+
+
+def test_a_mask_of_another_shape_is_refused_even_where_packing_would_not_pay() -> None:
+    model = nn.Sequential(nn.Linear(8, 4))
+    with pytest.raises(isoscale.UserError, match=r"masks=0\.weight 8x4 torch\.bool: not a mask of a weight of 4x8"):
+        pack_model(model, {"0.weight": torch.ones(8, 4, dtype=torch.bool)}, 4, example=(torch.zeros(8),))
 
 
 def test_masks_that_do_not_bind_the_weights_are_refused() -> None:
