@@ -66,19 +66,34 @@ def connect_handover(order: m.Prepare, host: str) -> Any:
     """Where nobody who has the state stays: the first of those who leave, then all newcomers."""
     from isoscale.runtime.collective import form_group
 
+    return form_group(f"{order.store}-handover", _place_in_handover(order), len(order.senders) + 1, host)
+
+
+def _place_in_handover(order: m.Prepare) -> int:
     fresh = sorted(order.senders)
-    index = fresh.index(order.index) + 1 if order.index in fresh else 0
-    return form_group(f"{order.store}-handover", index, len(fresh) + 1, host)
+    return fresh.index(order.index) + 1 if order.index in fresh else 0
 
 
 def break_off(exchange: Exchange | None) -> None:
     """Whoever waits in it wakes up. On a thread: it takes a moment, and the caller has other things to do."""
     if exchange is not None and hasattr(exchange, "break_off"):
-        threading.Thread(target=exchange.break_off, name="break off", daemon=True).start()
+        _break(exchange.group, exchange.index, exchange.placement.num_executors)  # type: ignore[attr-defined]
         exchange.broken = True
 
 
 def break_off_handover(group: Any, order: m.Prepare) -> None:
+    """As `break_off`, for what `connect_handover` gave."""
+    _break(group, _place_in_handover(order), len(order.senders) + 1)
+
+
+def _break(group: Any, index: int, size: int) -> None:
+    """A wait that runs into its time limit makes gloo close all connections. None does for a peer that is known to be
+    gone, and another one may be alive and silent: so each of them is waited for."""
     from isoscale.runtime.collective import break_group
 
-    threading.Thread(target=break_group, args=(group, 0, len(order.senders) + 1), daemon=True).start()
+    def wait_for_each() -> None:
+        for position in range(size):
+            if position != index:
+                break_group(group, position - 1, size)  # it waits for the one after
+
+    threading.Thread(target=wait_for_each, name="break off", daemon=True).start()
