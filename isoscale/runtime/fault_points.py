@@ -105,9 +105,10 @@ class _Trigger:
         self.fault, self.member, self.job = fault, member, job
         self._is_spent = False
 
-    def __call__(self) -> None:
+    def __call__(self, step: int | None = None) -> None:
+        """`step` is the one at hand, where that is not the job's."""
         fault = self.fault
-        at_hand = self.job.step + (not POINTS[fault.point])
+        at_hand = self.job.step + (not POINTS[fault.point]) if step is None else step
         if self._is_spent or fault.step not in (None, at_hand):
             return
         self._is_spent = True
@@ -224,6 +225,21 @@ def _of_blob(trigger: _Trigger) -> None:
     (trigger.before if trigger.fault.point == "handover" else trigger.after)(collective, "send_blob")
 
 
+def _of_checkpoint(trigger: _Trigger) -> None:
+    """A checkpoint is written beside training, which goes on meanwhile: the step at hand is the checkpoint's."""
+    writer = trigger.member.writer
+    original = writer._write
+
+    def write(snapshot: dict[str, Any], step: int, *rest: Any) -> None:
+        if trigger.fault.point == "checkpoint":
+            trigger(step)
+        original(snapshot, step, *rest)
+        if trigger.fault.point == "checkpointed":
+            trigger(step)
+
+    writer._write = write  # type: ignore[method-assign]
+
+
 def _saving(trigger: _Trigger) -> None:
     from isoscale.runtime import executor
 
@@ -250,8 +266,8 @@ _WRAP: dict[str, Callable[[_Trigger], None]] = {
     "sealed": _at_seal,
     "optimizer": _in_optimizer,
     "evaluation": _in_evaluation,
-    "checkpoint": _wrap_object(lambda trigger: trigger.member.writer, "_write"),
-    "checkpointed": _wrap_object(lambda trigger: trigger.member.writer, "_write", after=True),
+    "checkpoint": _of_checkpoint,
+    "checkpointed": _of_checkpoint,
     "forming": _of_member("_form"),
     "formed": _of_member("_form", after=True),
     "switch": _of_member("_go_over"),

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from isoscale import env
 from isoscale.errors import UserError
 from isoscale.runtime import fault_points
-from isoscale.runtime.fault_points import POINTS, FaultPoint, parse
+from isoscale.runtime.fault_points import POINTS, FaultPoint, InjectedError, install, parse
 from isoscale.testing import RunningJob, faults
 from isoscale.testing.chaos import DATA, Result, compare, story_of
 
@@ -47,6 +49,18 @@ def test_what_is_no_fault_is_refused_with_the_points_there_are(text: str) -> Non
 
 def test_every_point_can_be_wrapped() -> None:
     assert fault_points._WRAP.keys() == POINTS.keys()
+
+
+@pytest.mark.parametrize(("point", "written"), [("checkpoint", [8]), ("checkpointed", [8, 12])])
+def test_the_step_of_a_checkpoint_is_its_own_while_training_goes_on(point: str, written: list[int]) -> None:
+    steps: list[int] = []
+    writer = SimpleNamespace(_write=lambda snapshot, step, generation, blocked: steps.append(step))
+    member, job = SimpleNamespace(executor=0, writer=writer), SimpleNamespace(step=14)
+    install(f"executor=0,point={point},step=12,action=raise", cast("Any", member), cast("Any", job))
+    writer._write({}, 8, 1, 0.0)
+    with pytest.raises(InjectedError):
+        writer._write({}, 12, 1, 0.0)
+    assert steps == written
 
 
 def test_a_point_that_does_not_exist_is_refused_before_the_job_begins() -> None:

@@ -178,8 +178,9 @@ def test_death_in_a_step(begin: Begin, ends_the_same: EndsTheSame, points: tuple
         ("end", 1, None),
         ("ended", 1, None),
         ("saving", 0, None),
-        ("checkpoint", 0, 12),
-        ("checkpointed", 0, 12),
+        # The first one: a later one is left out while the one before it is still being written.
+        ("checkpoint", 0, 4),
+        ("checkpointed", 0, 4),
     ],
 )
 def test_death_between_steps(
