@@ -6,6 +6,9 @@ what a policy is called.
 
 from __future__ import annotations
 
+import difflib
+import inspect
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -51,16 +54,41 @@ def register(name: str, *, summary: str) -> Callable[[Callable[..., Policy]], Ca
 
 
 def make_policy(name: str, **options: Any) -> Policy:
-    """A fresh policy; `options` go to its constructor."""
+    """A fresh policy; `options` go to its constructor. Raises UserError for what it does not have or cannot use."""
     _load()
     if name not in _FACTORIES:
+        near = difflib.get_close_matches(name.lower(), _FACTORIES, n=1)
+        hint = f"did you mean {near[0]}? " if near else ""
         raise UserError(
             field="--policy",
             value=name,
             problem="unknown policy",
-            remedy=f"give one of {', '.join(sorted(_FACTORIES))}",
+            remedy=f"{hint}give one of {', '.join(sorted(_FACTORIES))}",
         )
-    return _FACTORIES[name][0](**options)
+    factory = _FACTORIES[name][0]
+    parameters = inspect.signature(factory).parameters.values()
+    if all(one.kind is not one.VAR_KEYWORD for one in parameters):
+        defaults = {one.name: one.default for one in parameters}
+        for option, value in options.items():
+            _check_option(name, option, value, defaults)
+    return factory(**options)
+
+
+def _check_option(name: str, option: str, value: Any, defaults: Mapping[str, Any]) -> None:
+    given = f"{name}({option}={value})"
+    if option not in defaults:
+        remedy = f"it has {', '.join(defaults)}" if defaults else "it has none"
+        raise UserError(field="--policy", value=given, problem=f"{name} has no option {option}", remedy=remedy)
+    default = defaults[option]
+    if isinstance(default, bool):
+        if not isinstance(value, bool):
+            raise UserError(field="--policy", value=given, problem="neither true nor false", remedy="give one of them")
+    elif isinstance(default, int | float):
+        whole = isinstance(default, int)
+        wanted = int if whole else int | float
+        if isinstance(value, bool) or not isinstance(value, wanted) or math.isnan(value):
+            problem = "not a whole number" if whole else "not a number"
+            raise UserError(field="--policy", value=given, problem=problem, remedy=f"give one, such as {default:g}")
 
 
 def policy_names() -> Mapping[str, str]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import re
+
 import numpy as np
 import pytest
 
@@ -37,6 +40,26 @@ def test_unknown_policies_are_named_with_the_known_ones() -> None:
     assert all(policy_names().values())
     with pytest.raises(ValueError, match="twice"):
         register("flow", summary="again")(lambda: make_policy("flow"))
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("fif", {}, "did you mean fifo?"),
+        ("fifo", {"x": 1}, "fifo(x=1): fifo has no option x; it has blocking, locality_s"),
+        ("optimus", {"x": 1}, "optimus has no option x; it has none"),
+        ("tiresias", {"threshold_s": "long"}, "tiresias(threshold_s=long): not a number; give one, such as 57600"),
+        ("flow", {"horizon_s": math.nan}, "not a number"),
+        ("flow", {"declared": 1}, "neither true nor false"),
+        ("easyscale", {"top": 2.5}, "not a whole number"),
+        ("easyscale", {"top": True}, "not a whole number"),
+    ],
+)
+def test_options_that_a_policy_does_not_have_or_cannot_use(name: str, options: dict[str, object], words: str) -> None:
+    with pytest.raises(UserError, match=re.escape(words)):
+        make_policy(name, **options)
+    if name != "fif":
+        make_policy(name)
 
 
 def test_fifo_and_its_lines() -> None:
