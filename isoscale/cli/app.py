@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import sys
 from typing import Annotated, Any
@@ -23,6 +24,8 @@ from isoscale.cli.verify import verify
 from isoscale.errors import IsoscaleError
 
 __all__ = ["app"]
+
+_TERMINATED = 128 + signal.SIGTERM
 
 cli = typer.Typer(
     name="isoscale",
@@ -63,16 +66,24 @@ def _main(
     pass
 
 
+def _terminate(*_: object) -> None:
+    # asyncio would show a traceback of the work that is broken off.
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL + 1)
+    sys.exit(_TERMINATED)
+
+
 def app() -> Any:
     """Run the command line; turns errors into one line and an exit code."""
     # Ended politely (a batch system's notice), executors end too, as after Ctrl-C.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    signal.signal(signal.SIGTERM, _terminate)
     try:
         return cli()
     except SystemExit as exit_:
         # typer has turned KeyboardInterrupt into this already; a job that was stopped has been told of.
         if exit_.code == 130 and not isinstance(exit_.__context__, ToldExit):
             print("isoscale: interrupted", file=sys.stderr)
+        elif exit_.code == _TERMINATED:
+            print("isoscale: ended by SIGTERM", file=sys.stderr)
         raise
     except IsoscaleError as error:
         if "--debug" in sys.argv:

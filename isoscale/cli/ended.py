@@ -22,7 +22,9 @@ def status_after(directory: Path) -> dict[str, Any] | None:
     try:
         summary = json.loads((directory / "summary.json").read_text(encoding="utf-8"))
         job = summary["job"]
-        state = {0: "finished", 130: "stopped"}.get(summary["exit_code"], "failed")
+        # Ctrl-C and SIGTERM leave no error.
+        unhappy = "failed" if summary["error"] else "interrupted"
+        state = {0: "finished", 130: "stopped"}.get(summary["exit_code"], unhappy)
         return {
             "job": Path(job["script"]).name,
             "state": state,

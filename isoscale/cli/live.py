@@ -23,6 +23,7 @@ _STATE_STYLES = {
     "recovering": "bold yellow",
     "finished": "bold green",
     "stopped": "bold yellow",
+    "interrupted": "bold yellow",
     "failed": "bold red",
 }
 _EXECUTOR_STYLES = {"member": "green", "spare": "cyan", "leaving": "yellow"}

@@ -41,7 +41,7 @@ def status_of(
         executors.append(
             {
                 "executor": one.executor,
-                "pid": one.pid,
+                "pid": one.pid or None,  # 0 until it has said so; a signal to 0 would reach whoever sends it
                 "kind": one.kind,
                 "state": "spare" if one.state == "warm" and not one.needed else one.state,
                 "logical_workers": ranks,

@@ -1,11 +1,13 @@
-"""`isoscale stop`: what the person at the run's terminal is told."""
+"""Jobs that are ended from outside: what the person at the run's terminal is told."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -39,28 +41,46 @@ if __name__ == "__main__":
 @pytest.mark.processes
 @pytest.mark.timeout(300)
 def test_a_job_that_was_stopped_was_not_interrupted(tmp_path: Path) -> None:
-    run, script, told = tmp_path / "run", tmp_path / "long.py", tmp_path / "told"
-    script.write_text(SCRIPT)
-    command = [ISOSCALE, "run", str(script), "--workers", "2", "--out", str(run)]
-    with told.open("w") as file:
-        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
-    try:
-        while process.poll() is None and not _steps(run):
-            time.sleep(0.1)
+    with _training(tmp_path) as (process, run):
         live = json.loads(_isoscale("status", run, "--json"))
         assert live["state"] == "training"
         assert live["epoch"] is not None
         assert 'isoscale_executors{run="run",state="member"} 1' in _isoscale("status", run, "--metrics")
         assert _isoscale("stop", run) == "stopping\n"
-        process.wait(timeout=60)
+        assert process.wait(timeout=60) == 130
+    told = (tmp_path / "told").read_text()
+    assert "isoscale: stopped on request; isoscale resume goes on\n" in told
+    assert "interrupted" not in told
+    assert json.loads(_isoscale("status", run, "--json"))["state"] == "stopped"
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(300)
+def test_a_job_that_was_told_to_go_ends_without_a_traceback(tmp_path: Path) -> None:
+    with _training(tmp_path) as (process, run):
+        process.terminate()
+        assert process.wait(timeout=60) == 143
+    told = (tmp_path / "told").read_text()
+    assert told.endswith("isoscale: ended by SIGTERM\n")
+    assert "Traceback" not in told
+    assert json.loads(_isoscale("status", run, "--json"))["state"] == "interrupted"
+
+
+@contextlib.contextmanager
+def _training(home: Path) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+    """A run that has committed a step; what it prints is in `home`/told."""
+    run, script = home / "run", home / "long.py"
+    script.write_text(SCRIPT)
+    command = [ISOSCALE, "run", str(script), "--workers", "2", "--out", str(run)]
+    with (home / "told").open("w") as file:
+        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
+    try:
+        while process.poll() is None and not _steps(run):
+            time.sleep(0.1)
+        yield process, run
     finally:
         process.terminate()  # its executors end with it
         process.wait()
-    output = told.read_text()
-    assert process.returncode == 130, output
-    assert "isoscale: stopped on request; isoscale resume goes on\n" in output
-    assert "interrupted" not in output
-    assert json.loads(_isoscale("status", run, "--json"))["state"] == "stopped"
 
 
 def _steps(run: Path) -> bool:
