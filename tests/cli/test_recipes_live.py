@@ -17,7 +17,7 @@ import pytest
 
 from isoscale.testing.running import RunningJob, start
 
-pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(900)]
 
 ISOSCALE = str(Path(sys.executable).parent / "isoscale")
 _PRUNED = ("--epochs", "2", "--samples", "1280", "--prune-begin", "3", "--prune-every", "3", "--prune-stages", "5")
