@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from scipy import stats
@@ -13,8 +13,8 @@ Run = dict[str, Any]
 SEEDS = range(5)
 #: weight of guidance in the guided arm; ELECTRA's own loss is about ten times as large as BERT's
 GUIDANCE = {"bert": 0.1, "electra": 1.0}
-STEPS = {"planted": 400, "text": 400}
-EXAMINE_EVERY = 50
+STEPS = {"planted": {"bert": 200, "electra": 350}, "text": {"bert": 400, "electra": 700}}
+EXAMINE_EVERY = 25
 
 #: by part and measure: the number that stands for a run
 _MEASURES: dict[str, dict[str, Callable[[Run], float]]] = {
@@ -23,7 +23,11 @@ _MEASURES: dict[str, dict[str, Callable[[Run], float]]] = {
         "cue_accuracy_so_far": lambda run: statistics.fmean(run["cue_accuracy"]),
         "accuracy": lambda run: run["accuracy"],
     },
-    "text": {"validation_loss": lambda run: run["validation_loss"][-1], "party": lambda run: run["party"]},
+    "text": {
+        "validation_loss": lambda run: run["validation_loss"][-1],
+        "party": lambda run: run["party"],
+        "party_of_address": lambda run: run["party_of_address"],
+    },
 }
 
 
@@ -36,23 +40,49 @@ def summary(runs: Mapping[str, Run]) -> list[dict[str, Any]]:
             both = [(plain, guided) for plain, guided in pairs if plain is not None and guided is not None]
             for name, number in measures.items() if both else ():
                 numbers = [(number(plain), number(guided)) for plain, guided in both]
-                row = _row(part, backbone, name)
-                row["plain"] = interval([plain for plain, _ in numbers])
-                row["guided"] = interval([guided for _, guided in numbers])
-                row["difference"] = interval([guided - plain for plain, guided in numbers])
-                rows.append(row)
+                rows.append(_row(part, backbone, name) | _arms(numbers) | _trivial(name, [plain for plain, _ in both]))
+            if part == "planted" and both:
+                rows.append(_row(part, backbone, "cue_accuracy_midway") | _midway(both))
             if part == "text" and both:
                 rows.append(_row(part, backbone, "steps_to_plain_loss") | _steps(both))
     return rows
 
 
-def _steps(both: list[tuple[Run, Run]]) -> dict[str, Any]:
-    steps = [reached(guided["validation_loss"], plain["validation_loss"][-1]) for plain, guided in both]
-    finished = [s for s in steps if s is not None]
-    return {"plain": STEPS["text"], "steps": steps, "reached": len(finished), "of": len(both), **interval(finished)}
+def _arms(numbers: Sequence[tuple[float, float]]) -> dict[str, Any]:
+    return {
+        "plain": interval([plain for plain, _ in numbers]),
+        "guided": interval([guided for _, guided in numbers]),
+        "difference": interval([guided - plain for plain, guided in numbers]),
+    }
 
 
-def reached(curve: list[float], value: float) -> float | None:
+def _trivial(measure: str, runs: Sequence[Run]) -> dict[str, float]:
+    """What a predictor that has learned nothing of the kind reaches, where runs say so."""
+    values = [run["trivial"][measure] for run in runs if measure in run.get("trivial", {})]
+    return {"trivial": round(statistics.fmean(values), 4)} if values else {}
+
+
+def _midway(both: Sequence[tuple[Run, Run]]) -> dict[str, Any]:
+    """At the examination at which the plain arm has, over all seeds, most nearly half of the cue sentences right.
+
+    The rate is constant there, so this is what shorter training would have given. The guided arm has no say in when.
+    """
+    curves = [(plain["cue_accuracy"], guided["cue_accuracy"]) for plain, guided in both]
+    means = [statistics.fmean(values) for values in zip(*(plain for plain, _ in curves), strict=True)]
+    at = min(range(len(means)), key=lambda i: abs(means[i] - 0.5))
+    return {"step": EXAMINE_EVERY * (at + 1), **_arms([(plain[at], guided[at]) for plain, guided in curves])}
+
+
+def _steps(both: Sequence[tuple[Run, Run]]) -> dict[str, Any]:
+    """When each arm first comes down to the plain one's last loss. The plain one may have been there before, too."""
+    curves = [(plain["validation_loss"], guided["validation_loss"]) for plain, guided in both]
+    plain = [reached(curve, curve[-1]) for curve, _ in curves]
+    guided = [reached(curve, target[-1]) for target, curve in curves]
+    done = [(a, b) for a, b in zip(plain, guided, strict=True) if a is not None and b is not None]
+    return {"plain_steps": plain, "guided_steps": guided, "reached": len(done), "of": len(both), **_arms(done)}
+
+
+def reached(curve: Sequence[float], value: float) -> float | None:
     """The step at which a curve first comes down to a value, between examinations on a straight line."""
     before = None
     for i, here in enumerate(curve):
@@ -63,7 +93,7 @@ def reached(curve: list[float], value: float) -> float | None:
     return None
 
 
-def interval(values: list[float]) -> dict[str, Any]:
+def interval(values: Sequence[float]) -> dict[str, Any]:
     """Mean and half-width of the 95 % interval by Student's t; None where there are too few values."""
     mean = round(statistics.fmean(values), 4) if values else None
     half = None

@@ -5,37 +5,32 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-_HEADER = "text | backbone | measure | seeds | plain | guided | guided - plain | verdict"
+_HEADER = "text | backbone | measure | seeds | knowing nothing | plain | guided | guided - plain | verdict"
 _TEXTS = {"planted": "planted", "text": "State of the Union"}
-#: by measure: what it is called, and the sign of what is better
+#: by measure: what it is called, the sign of what is better, and digits
 _MEASURES = {
-    "cue_accuracy": ("accuracy on cue sentences", 1),
-    "cue_accuracy_so_far": ("the same, mean over training", 1),
-    "accuracy": ("accuracy on all sentences", 1),
-    "validation_loss": ("validation loss", -1),
-    "party": ("party of a passage, fine-tuned", 1),
+    "cue_accuracy": ("accuracy on cue sentences", 1, 3),
+    "cue_accuracy_midway": ("the same after {step} steps", 1, 3),
+    "cue_accuracy_so_far": ("the same, mean over training", 1, 3),
+    "accuracy": ("accuracy on all sentences", 1, 3),
+    "validation_loss": ("validation loss", -1, 3),
+    "party": ("party of a passage, fine-tuned", 1, 3),
+    "party_of_address": ("party of an address, fine-tuned", 1, 3),
+    "steps_to_plain_loss": ("steps to plain's last validation loss", -1, 0),
 }
 
 
 def mcmisp(rows: Sequence[Mapping[str, Any]]) -> str:
     lines = [f"| {_HEADER} |", "|" + "---|" * (_HEADER.count("|") + 1)]
     for row in rows:
-        cells = [_TEXTS[row["text"]], row["backbone"]]
-        cells += _steps(row) if row["measure"] == "steps_to_plain_loss" else _both(row)
+        name, sign, digits = _MEASURES[row["measure"]]
+        trivial = f"{row['trivial']:.{digits}f}" if "trivial" in row else ""
+        seeds = f"{row['reached']} of {row['of']} reach it" if "reached" in row else str(row["difference"]["n"])
+        arms = [_interval(row[arm], digits) for arm in ("plain", "guided", "difference")]
+        name = name.format(step=row.get("step"))
+        cells = [_TEXTS[row["text"]], row["backbone"], name, seeds, trivial, *arms, verdict(row["difference"], sign)]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
-
-
-def _both(row: Mapping[str, Any]) -> list[str]:
-    name, sign = _MEASURES[row["measure"]]
-    arms = [_interval(row[arm]) for arm in ("plain", "guided", "difference")]
-    return [name, str(row["difference"]["n"]), *arms, verdict(row["difference"], sign)]
-
-
-def _steps(row: Mapping[str, Any]) -> list[str]:
-    steps = ", ".join("never" if s is None else f"{s:.0f}" for s in row["steps"])
-    name, reached = "steps to plain's last validation loss", f"{row['reached']} of {row['of']} reach it"
-    return [name, str(row["of"]), str(row["plain"]), steps, "", reached]
 
 
 def verdict(difference: Mapping[str, Any], sign: int) -> str:
@@ -47,6 +42,8 @@ def verdict(difference: Mapping[str, Any], sign: int) -> str:
     return "better" if difference["mean"] * sign > 0 else "worse"
 
 
-def _interval(value: Mapping[str, Any]) -> str:
-    half = "" if value["half_width"] is None else f" +- {value['half_width']:.3f}"
-    return f"{value['mean']:.3f}{half}"
+def _interval(value: Mapping[str, Any], digits: int) -> str:
+    if value["mean"] is None:
+        return ""
+    half = "" if value["half_width"] is None else f" +- {value['half_width']:.{digits}f}"
+    return f"{value['mean']:.{digits}f}{half}"

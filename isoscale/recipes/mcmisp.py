@@ -14,6 +14,7 @@ knows topics but no cues is right about 70 % of the time; on cue sentences, neve
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ from isoscale.recipes.data.text import MASK
 from isoscale.recipes.mcmisp_counts import Cooccurrence, everybodys, own_rows
 from isoscale.recipes.mcmisp_guidance import attention_loss, target_attention
 from isoscale.recipes.mcmisp_models import BACKBONES, Prediction
-from isoscale.recipes.mcmisp_tasks import PlantedTask, Task
+from isoscale.recipes.mcmisp_tasks import PlantedTask, Task, with_masks
 
 __all__ = ["parse", "pretrain", "train"]
 
@@ -45,8 +46,11 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--width", type=_positive, default=64)
     parser.add_argument("--layers", type=_positive, default=2)
     parser.add_argument("--heads", type=_positive, default=4)
+    parser.add_argument("--dropout", type=float, default=0.1, help="none in attention, whatever this is")
     parser.add_argument("--batch", type=_positive, default=8)
     parser.add_argument("--rate", type=float, default=2e-3)
+    parser.add_argument("--rise", type=_positive, default=50, help="steps in which the rate comes up to --rate")
+    parser.add_argument("--fall", action="store_true", help="all the while let it fall to zero by the last step")
     parser.add_argument("--samples", type=_positive, default=6400)
     parser.add_argument("--epochs", type=_positive, default=5)
     parser.add_argument("--examine-every", type=int, default=0, help="steps; 0: at the end of an epoch")
@@ -61,10 +65,13 @@ def train(job: isoscale.Job) -> None:
 def pretrain(job: isoscale.Job, options: argparse.Namespace, task: Task) -> tuple[Any, list[dict[str, float]]]:
     """Train on a task; the model, and what each examination found."""
     shape = {"length": task.length, "width": options.width, "layers": options.layers, "heads": options.heads}
-    model = job.model(BACKBONES[options.backbone](task.size, **shape))
+    model = job.model(BACKBONES[options.backbone](task.size, **shape, dropout=options.dropout))
     optimizer = job.keep("optimizer", torch.optim.AdamW(model.parameters(), lr=options.rate))
     # A short last batch would be another shape of sum, so it is left out.
-    loader = job.loader(task.train, batch_size=options.batch, shuffle=True, drop_last=True)
+    masks = partial(with_masks, share=task.masked)
+    loader = job.loader(task.train, batch_size=options.batch, shuffle=True, drop_last=True, collate_fn=masks)
+    factor = partial(_factor, options, options.epochs * len(loader))
+    schedule = job.keep("schedule", torch.optim.lr_scheduler.LambdaLR(optimizer, factor))
     validation = job.loader(task.validation, batch_size=64, train=False)
     counts = job.keep(
         "counts",
@@ -83,8 +90,10 @@ def pretrain(job: isoscale.Job, options: argparse.Namespace, task: Task) -> tupl
                 loss.backward()
                 step.log(loss=guess.loss)
                 step.sum(sentences=own_rows(words, who["logical_rank"], job.num_logical_workers))
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             optimizer.zero_grad()
+            schedule.step()
             # The one place where counts change: every turn of the step has read those from before it.
             counts.add(everybodys(step.totals["sentences"]))
             if options.examine_every and job.step % options.examine_every == 0:
@@ -98,6 +107,11 @@ def _positive(text: str) -> int:
     if int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text} is below 1")
     return int(text)
+
+
+def _factor(options: argparse.Namespace, steps: int, step: int) -> float:
+    """Of the rate, in straight lines."""
+    return float(min(1.0, (step + 1) / options.rise) * (1 - step / steps if options.fall else 1.0))
 
 
 def _guidance(

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from isoscale.core.exchange import LocalExchange
 from isoscale.recipes import mcmisp
@@ -14,7 +15,7 @@ from isoscale.recipes.data.planted import Planted
 from isoscale.recipes.data.text import MASK
 from isoscale.recipes.mcmisp_counts import Cooccurrence
 from isoscale.recipes.mcmisp_models import BACKBONES, Bert, Electra
-from isoscale.recipes.mcmisp_tasks import PlantedTask, TextTask, mask_of
+from isoscale.recipes.mcmisp_tasks import PlantedTask, TextTask, mask_of, with_masks
 from isoscale.runtime.execute import code_of, execute
 from isoscale.runtime.job import Job
 from isoscale.types import JobSpec
@@ -135,16 +136,66 @@ def test_a_prediction_is_wrong_only_where_a_word_was_masked(backbone: str) -> No
     assert all(parameter.grad is not None for parameter in model.parameters())
 
 
-def test_electra_draws_in_training_and_not_in_evaluation() -> None:
+def test_electra_draws_anew_in_training_and_the_same_in_evaluation() -> None:
     torch.manual_seed(0)
     model = Electra(LANGUAGE.size, **SHAPE)
     words, masked = LANGUAGE.sentences(64, 0).words, torch.ones(64, 6, dtype=torch.bool)
     assert not torch.equal(model(words, masked).words, model(words, masked).words)
     model.eval()
+    stream = torch.get_rng_state()
     assert torch.equal(model(words, masked).words, model(words, masked).words)
+    assert torch.equal(torch.get_rng_state(), stream)
     embeddings = model.encoder.electra.embeddings.word_embeddings.weight
     assert model.generator.generator_lm_head.weight is embeddings
     assert model.generator.electra.embeddings.word_embeddings.weight is embeddings
+
+
+@pytest.mark.parametrize("backbone", sorted(BACKBONES))
+def test_first_weights_are_wider_the_narrower_the_network(backbone: str) -> None:
+    torch.manual_seed(0)
+    shape = SHAPE | {"width": 48}
+    weight = BACKBONES[backbone](200, **shape).encoder.get_input_embeddings().weight.detach()
+    assert weight[5:].std().item() == pytest.approx(0.02 * 4, rel=0.05)
+
+
+@pytest.mark.parametrize(("backbone", "body"), [("bert", "bert"), ("electra", "electra")])
+def test_guidance_reaches_the_guided_layer_and_what_is_below(backbone: str, body: str) -> None:
+    """By the gradient of guidance alone: in ELECTRA it is the discriminator's, and the generator has no part in it."""
+    torch.manual_seed(0)
+    model = BACKBONES[backbone](LANGUAGE.size, **SHAPE, dropout=0.0)
+    words = LANGUAGE.sentences(16, 0).words
+    masked = mask_of(torch.rand(words.shape))
+    counts = Cooccurrence(LANGUAGE.size, num_special=MASK + 1, window=8)
+    counts.add(words)
+    options = mcmisp.parse(["--heads", "4"])
+    guess = model(words, masked)
+    assert guess.wrong.any()
+    mcmisp._guidance(guess, words, masked, counts, options).backward()
+    touched = {name for name, value in model.named_parameters() if value.grad is not None and value.grad.any()}
+    layer = f"encoder.{body}.encoder.layer"
+    for i in range(2):
+        assert f"{layer}.{i}.attention.self.query.weight" in touched
+        assert f"{layer}.{i}.attention.self.key.weight" in touched
+    assert f"{layer}.0.output.dense.weight" in touched
+    assert f"{layer}.1.attention.self.value.weight" not in touched
+    assert not any(name.startswith("generator.electra.encoder") for name in touched)
+    # Half of the heads: the rows of the others stay without a gradient.
+    query = dict(model.named_parameters())[f"{layer}.1.attention.self.query.weight"].grad
+    assert query is not None
+    assert query[:8].any()
+    assert not query[8:].any()
+
+
+@pytest.mark.parametrize("backbone", sorted(BACKBONES))
+def test_without_wrong_predictions_there_is_nothing_to_guide(backbone: str) -> None:
+    torch.manual_seed(0)
+    model = BACKBONES[backbone](LANGUAGE.size, **SHAPE)
+    words = LANGUAGE.sentences(16, 0).words
+    masked = mask_of(torch.rand(words.shape))
+    counts = Cooccurrence(LANGUAGE.size, num_special=MASK + 1, window=8)
+    counts.add(words)
+    right = model(words, masked)._replace(words=words, wrong=torch.zeros_like(masked))
+    assert mcmisp._guidance(right, words, masked, counts, mcmisp.parse(["--heads", "4"])) == 0
 
 
 def test_electra_chooses_the_least_suspicious_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,12 +248,47 @@ def test_a_text_is_examined_under_the_same_masks_every_time() -> None:
         assert torch.equal(one.validation[i][1], two.validation[i][1])
         assert one.validation[i][1].sum() == 3
     model = Bert(9, length=20, width=16, layers=1, heads=2).eval()
-    words, masked = (torch.stack(column) for column in zip(*(one.validation[i] for i in range(10)), strict=True))
-    totals = one.examine(model, (words, masked))
-    result = one.result({name: value.item() for name, value in totals.items()})
+    batch = [torch.stack(column) for column in zip(*(one.validation[i] for i in range(10)), strict=True)]
+    words, masked, _ = batch
+    with torch.no_grad():
+        totals = one.examine(model, batch)
+    result = one.result({name: float(value) for name, value in totals.items()})
     assert totals["masks"] == 30
     assert result["validation_loss"] == pytest.approx(model(words, masked).loss.item(), rel=1e-6)
-    assert result["validation_loss"] == pytest.approx(math.log(9), rel=0.2)
+    assert result["validation_loss"] == pytest.approx(math.log(9), rel=0.3)
+    share = (torch.bincount(rows[:30].flatten(), minlength=9) + 1).double() / (600 + 9)
+    assert one.trivial_loss["bert"] == pytest.approx(-share.log()[words[masked]].mean().item())
+
+
+def test_masks_of_a_batch_are_drawn_from_the_stream_of_the_moment() -> None:
+    sentences = [(row,) for row in LANGUAGE.sentences(8, 0).words]
+    torch.manual_seed(5)
+    words, masked = with_masks(sentences, 0.25)
+    assert torch.equal(words, LANGUAGE.sentences(8, 0).words)
+    assert masked.sum(1).tolist() == [2] * 8
+    assert not torch.equal(with_masks(sentences, 0.25)[1], masked)
+    torch.manual_seed(5)
+    assert torch.equal(with_masks(sentences, 0.25)[1], masked)
+
+
+def test_electra_is_examined_by_forgeries_that_are_not_its_own() -> None:
+    torch.manual_seed(0)
+    rows = LANGUAGE.sentences(40, 0).words
+    task = TextTask(rows[:30], rows[30:], LANGUAGE.size)
+    model = Electra(LANGUAGE.size, **SHAPE).eval()
+    batch = [torch.stack(column) for column in zip(*(task.validation[i] for i in range(10)), strict=True)]
+    words, masked, forged = batch
+    before = task.examine(model, batch)["loss"].detach()
+    with torch.no_grad():
+        for weight in model.generator.electra.encoder.parameters():
+            weight.add_(torch.randn_like(weight))
+    assert task.examine(model, batch)["loss"] == before
+    is_forged = masked & (forged != words)
+    logits = model.encoder(torch.where(masked, forged, words)).logits
+    expected = F.binary_cross_entropy_with_logits(logits, is_forged.float())
+    assert before.item() / 10 == pytest.approx(expected.item(), rel=1e-5)
+    share = is_forged.double().mean().item()
+    assert task.trivial_loss["electra"] == pytest.approx(-share * math.log(share) - (1 - share) * math.log(1 - share))
 
 
 @pytest.mark.parametrize(("length", "masks"), [(1, 1), (6, 1), (10, 2), (32, 5)])
