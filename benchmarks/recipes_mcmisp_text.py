@@ -24,7 +24,7 @@ ROWS = 16
 UNKNOWN = 2
 HELD_OUT_EVERY = 5
 #: passages in a step of fine-tuning
-BATCH = 16
+BATCH = 32
 VALIDATION_ROWS = 384
 TEST_PASSAGES = 400
 
@@ -98,10 +98,15 @@ def _passages(rows: list[torch.Tensor], parties: list[str], wanted: list[bool]) 
 def fine_tune(
     model: Any, width: int, data: Addresses, *, steps: int, seed: int, rate: float = 1e-3
 ) -> dict[str, float]:
-    """Train the encoder and a linear layer on the mean of its output; accuracy on held-out addresses."""
+    """Train the encoder and a linear layer on the mean of its output; accuracy on held-out addresses.
+
+    The mean of a hundred words differs little from passage to passage, so it is normalised over the batch. The new
+    layer learns ten times as fast as what is there already.
+    """
     torch.manual_seed(seed)
-    head = torch.nn.Linear(width, 1)
-    optimizer = torch.optim.AdamW([*model.parameters(), *head.parameters()], lr=rate)
+    head = torch.nn.Sequential(torch.nn.BatchNorm1d(width, affine=False), torch.nn.Linear(width, 1))
+    parameters: list[dict[str, Any]] = [{"params": model.parameters()}, {"params": head.parameters(), "lr": 10 * rate}]
+    optimizer = torch.optim.AdamW(parameters, lr=rate)
 
     def logits(rows: torch.Tensor) -> torch.Tensor:
         features = model.features(rows.flatten(0, 1)).mean(1).view(*rows.shape[:2], width).mean(1)
@@ -114,8 +119,10 @@ def fine_tune(
         loss = F.binary_cross_entropy_with_logits(logits(data.party_train.rows[at]), data.party_train.party[at])
         optimizer.zero_grad()
         loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
     model.eval()
+    head.eval()
     test = data.party_test
     with torch.no_grad():
         found = torch.cat([logits(rows) for rows in test.rows.split(100)])
