@@ -230,10 +230,10 @@ def _of_checkpoint(trigger: _Trigger) -> None:
     writer = trigger.member.writer
     original = writer._write
 
-    def write(snapshot: dict[str, Any], step: int, *rest: Any) -> None:
+    def write(snapshot: dict[str, Any], step: int, generation: int, blocked: float) -> None:
         if trigger.fault.point == "checkpoint":
             trigger(step)
-        original(snapshot, step, *rest)
+        original(snapshot, step, generation, blocked)
         if trigger.fault.point == "checkpointed":
             trigger(step)
 
