@@ -16,6 +16,8 @@ from isoscale.kinds import DeviceSet, check_kind, check_profile, common_profile,
 from isoscale.types import JobSpec, Level, Order
 
 __all__ = [
+    "JOB",
+    "RUNNING",
     "Determinism",
     "Devices",
     "Executors",
@@ -50,35 +52,62 @@ ScriptArgs = Annotated[
     list[str] | None,
     typer.Argument(help="Arguments for the script, after --.", show_default=False, callback=own_help),
 ]
-Workers = Annotated[int, typer.Option(help="Logical workers N: the job's identity, constant for its life.")]
-Executors = Annotated[
-    int | None, typer.Option(help="Executor processes E, 1 to N.  \\[default: 1]", show_default=False)
+#: parts of a help text
+JOB, RUNNING = "The job: other values give other results", "How it is run"
+
+Workers = Annotated[
+    int, typer.Option(help="Logical workers N: the job's identity, constant for its life.", rich_help_panel=JOB)
 ]
-Devices = Annotated[str | None, typer.Option(help='Executors by kind, such as "cpu*2+cpu-sse*1".', show_default=False)]
+Executors = Annotated[
+    int | None,
+    typer.Option(help="Executor processes E, 1 to N.  \\[default: 1]", show_default=False, rich_help_panel=RUNNING),
+]
+Devices = Annotated[
+    str | None,
+    typer.Option(help='Executors by kind, such as "cpu*2+cpu-sse*1".', show_default=False, rich_help_panel=RUNNING),
+]
 Determinism = Annotated[
     Literal["off", "elastic", "heterogeneous"],
-    typer.Option(help="elastic: same bits on any number of one kind; heterogeneous: on mixed kinds too."),
+    typer.Option(
+        metavar="LEVEL",
+        help="off; elastic: same bits on any number of one kind; heterogeneous: on mixed kinds too.",
+        rich_help_panel=JOB,
+    ),
 ]
 Kinds = Annotated[
     str | None,
     typer.Option(
         help="Every kind the job may ever meet, such as cpu-avx2,cpu-sse.  \\[default: those in --devices]",
         show_default=False,
+        rich_help_panel=JOB,
     ),
 ]
 OrderOption = Annotated[
-    Literal["ddp", "tree"], typer.Option("--order", help="Order of gradient sums: stock DDP's, or a faster fixed tree.")
+    Literal["ddp", "tree"],
+    typer.Option("--order", help="Order of gradient sums: stock DDP's, or a faster fixed tree.", rich_help_panel=JOB),
 ]
-Seed = Annotated[int, typer.Option(help="Seeds set-up; logical worker r gets seed + r.")]
-Threads = Annotated[int, typer.Option(help="Intra-op threads per executor; part of the job's identity.")]
+Seed = Annotated[int, typer.Option(help="Seeds set-up; logical worker r gets seed + r.", rich_help_panel=JOB)]
+Threads = Annotated[
+    int, typer.Option(help="Intra-op threads per executor; part of the job's identity.", rich_help_panel=JOB)
+]
 Out = Annotated[
-    Path | None, typer.Option(help="Directory of the run.  \\[default: runs/SCRIPT-TIME]", show_default=False)
+    Path | None,
+    typer.Option(
+        help="Directory of the run.  \\[default: runs/SCRIPT-TIME]", show_default=False, rich_help_panel=RUNNING
+    ),
 ]
 Plan = Annotated[
     str | None,
-    typer.Option(help='Executors (or devices) by committed step, such as "0:2,40:4,80:1".', show_default=False),
+    typer.Option(
+        help='Executors (or devices) by committed step, such as "0:2,40:4,80:1".',
+        show_default=False,
+        rich_help_panel=RUNNING,
+    ),
 ]
-Until = Annotated[int | None, typer.Option(help="Stop when this many steps are committed.", show_default=False)]
+Until = Annotated[
+    int | None,
+    typer.Option(help="Stop when this many steps are committed.", show_default=False, rich_help_panel=JOB),
+]
 
 _MAX_SEED = 2**32 - 1
 #: of --lost-after: five heartbeats must fit, and a machine pauses for a moment now and then

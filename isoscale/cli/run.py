@@ -21,6 +21,9 @@ from isoscale.types import Settings
 
 __all__ = ["ToldExit", "report_failure", "report_success", "run"]
 
+#: parts of the help text, beside those of other commands
+_KEEPING, _NETWORK = "What keeps it going", "Other machines"
+
 #: `isoscale stop` ended the job
 _STOPPED = 130
 
@@ -43,25 +46,53 @@ def run(
     out: o.Out = None,
     until: o.Until = None,
     plan: o.Plan = None,
-    checkpoint_every: Annotated[int, typer.Option(help="Write a checkpoint every so many steps; 0: never.")] = 0,
-    keep_checkpoints: Annotated[int, typer.Option(help="Keep the newest so many checkpoints.")] = 3,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on in --out from its newest whole checkpoint.")] = False,
-    spares: Annotated[int, typer.Option(help="Warm processes that wait to become executors.")] = 0,
-    rebalance: Annotated[bool, typer.Option(help="Move logical workers away from slow executors.")] = True,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Go on in --out from its newest whole checkpoint.", rich_help_panel=o.RUNNING),
+    ] = False,
+    checkpoint_every: Annotated[
+        int, typer.Option(help="Write a checkpoint every so many steps; 0: never.", rich_help_panel=_KEEPING)
+    ] = 0,
+    keep_checkpoints: Annotated[
+        int, typer.Option(help="Keep the newest so many checkpoints.", rich_help_panel=_KEEPING)
+    ] = 3,
+    spares: Annotated[
+        int, typer.Option(help="Warm processes that wait to become executors.", rich_help_panel=_KEEPING)
+    ] = 0,
+    no_rebalance: Annotated[
+        bool,
+        typer.Option("--no-rebalance", help="Leave logical workers on slow executors.", rich_help_panel=_KEEPING),
+    ] = False,
+    lost_after: Annotated[
+        float,
+        typer.Option(
+            help="Seconds without a heartbeat after which an executor is killed and replaced.",
+            rich_help_panel=_KEEPING,
+        ),
+    ] = 10.0,
     audit_every: Annotated[
-        int, typer.Option(help="Compare executors' state every so many steps; 0: at the end.")
+        int,
+        typer.Option(help="Compare executors' state every so many steps; 0: at the end.", rich_help_panel=_KEEPING),
     ] = 100,
     audit_turns: Annotated[
-        float, typer.Option(help="Run this share of turns again elsewhere, to find devices that miscompute.")
+        float,
+        typer.Option(
+            help="Run this share of turns again elsewhere, to find devices that miscompute.",
+            rich_help_panel=_KEEPING,
+        ),
     ] = 0.0,
-    listen: Annotated[str, typer.Option(help="Address that the job's sockets bind to.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port of the control socket; 0: any.")] = 0,
-    certificate: Annotated[Path | None, typer.Option(help="TLS certificate (PEM) of the control socket.")] = None,
-    key: Annotated[Path | None, typer.Option(help="Its private key.")] = None,
-    lost_after: Annotated[
-        float, typer.Option(help="Seconds without a heartbeat after which an executor is killed and replaced.")
-    ] = 10.0,
-    spawn: Annotated[bool, typer.Option(help="Start executors here; otherwise wait for some to join.")] = True,
+    listen: Annotated[
+        str, typer.Option(help="Address that the job's sockets bind to.", rich_help_panel=_NETWORK)
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port of the control socket; 0: any.", rich_help_panel=_NETWORK)] = 0,
+    certificate: Annotated[
+        Path | None, typer.Option(help="TLS certificate (PEM) of the control socket.", rich_help_panel=_NETWORK)
+    ] = None,
+    key: Annotated[Path | None, typer.Option(help="Its private key.", rich_help_panel=_NETWORK)] = None,
+    no_spawn: Annotated[
+        bool,
+        typer.Option("--no-spawn", help="Start no executors; wait for some to join.", rich_help_panel=_NETWORK),
+    ] = False,
 ) -> None:
     """Train SCRIPT with N logical workers on E executors: the same bits for every E, and for every change of E."""
     console = Console(soft_wrap=True)
@@ -90,12 +121,12 @@ def run(
     )
     settings = Settings(
         spares=spares,
-        spawn=spawn,
+        spawn=not no_spawn,
         checkpoint_every=checkpoint_every,
         keep_checkpoints=keep_checkpoints,
         heartbeat_s=min(1.0, lost_after / 5),
         lost_after_s=lost_after,
-        rebalance=rebalance,
+        rebalance=not no_rebalance,
         audit_turns=audit_turns,
         host=listen,
     )
