@@ -144,7 +144,7 @@ def train(study: Study, model: nn.Module, optimizer: torch.optim.Optimizer, prun
                 pruner.after_step(step)
 
 
-def run_seed(name: str, seed: int, scratch: Path, *, short: bool) -> None:
+def run_seed(name: str, seed: int, scratch: Path, *, short: bool, backwards: bool) -> None:
     file = file_of(short=short)
     done = {_key(row) for row in stored(file)}
     missing = [s for s in SETTINGS if (name, seed, *s) not in done]
@@ -163,7 +163,7 @@ def run_seed(name: str, seed: int, scratch: Path, *, short: bool) -> None:
         train(study, model, optimizer, None, study.dense_epochs)
         torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, dense)
     steps = study.epochs * len(study.batches())
-    for pattern, sparsity in missing:
+    for pattern, sparsity in reversed(missing) if backwards else missing:
         if (name, seed, pattern, sparsity) in {_key(row) for row in stored(file)}:
             continue  # another process was here
         start = time.perf_counter()
@@ -204,13 +204,14 @@ def main() -> None:
     parser.add_argument("models", nargs="*", help="lstm, cnn; none: only print the table of what there is")
     parser.add_argument("--seeds", type=int, nargs="*", default=list(SEEDS))
     parser.add_argument("--short", action="store_true", help="a fourth (LSTM) or half (CNN) of the retraining")
+    parser.add_argument("--backwards", action="store_true", help="the hardest last: for a second process")
     parser.add_argument("--scratch", type=Path, default=Path(tempfile.gettempdir()) / NAME, help="dense models")
     options = parser.parse_args()
     torch.set_num_threads(1)
     options.scratch.mkdir(exist_ok=True)
     for seed in options.seeds:
         for name in options.models:
-            run_seed(name, seed, options.scratch, short=options.short)
+            run_seed(name, seed, options.scratch, short=options.short, backwards=options.backwards)
     print(accuracy(stored(file_of(short=options.short))))
 
 
