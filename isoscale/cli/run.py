@@ -10,7 +10,6 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.panel import Panel
 from rich.text import Text
 
 from isoscale.cli import options as o
@@ -19,7 +18,7 @@ from isoscale.runtime.coordinator import RunResult, run_job
 from isoscale.runtime.door import Security, check_security
 from isoscale.types import Settings
 
-__all__ = ["ToldExit", "report_failure", "report_success", "run"]
+__all__ = ["ToldExit", "report_failure", "report_success", "run", "show_traceback"]
 
 #: parts of the help text, beside those of other commands
 _KEEPING, _NETWORK = "What keeps it going", "Other machines"
@@ -165,8 +164,14 @@ def report_failure(result: RunResult, out: object) -> None:
     """The traceback once, then one line that says what happened."""
     console = Console(stderr=True, soft_wrap=True)
     if result.traceback:
-        console.print(Panel(Text(result.traceback.rstrip()), title="the script's traceback", border_style="red"))
+        show_traceback(console, result.traceback)
     style = "default" if result.exit_code == _STOPPED else "bold red"
     console.print(Text(f"isoscale: {result.error}", style=style), highlight=False)
     if out is not None:
         console.print(Text(f"logs in {out}/logs", style="dim"), highlight=False)
+
+
+def show_traceback(console: Console, text: str, where: str = "") -> None:
+    """Without a box: lines are to be copied, and in a log none may be cut off."""
+    console.print(Text(f"the script's traceback{where}", style="red"))
+    console.print(Text(text.rstrip()), soft_wrap=True)

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.panel import Panel
 from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
 from isoscale.cli import options as o
 from isoscale.cli.progress import Progress, count
+from isoscale.cli.run import show_traceback
 from isoscale.errors import UserError
 from isoscale.kinds import DeviceSet
 from isoscale.protocol.events import read_events
@@ -193,7 +193,6 @@ def _report_failure(side: str, error: str, traceback: str, logs: str, *, bad_inp
         console.print(Text(f"isoscale: {error}", style="bold red"), highlight=False)
         return
     if traceback:
-        title = f"the script's traceback, {_SIDES[side]}"
-        console.print(Panel(Text(traceback.rstrip()), title=title, border_style="red"))
+        show_traceback(console, traceback, f", {_SIDES[side]}")
     console.print(Text(f"isoscale: the script failed {_SIDES[side]}: {error}", style="bold red"), highlight=False)
     console.print(Text(f"logs in {logs}", style="dim"), highlight=False)

@@ -6,6 +6,7 @@ import pytest
 from rich.console import Console
 
 from isoscale.cli.progress import Progress
+from isoscale.cli.run import show_traceback
 from isoscale.protocol import messages as m
 
 
@@ -56,3 +57,18 @@ def test_the_live_line_is_one_line_on_every_terminal(width: int) -> None:
 def test_a_narrow_terminal_gives_up_the_epoch_first() -> None:
     assert "epoch" in shown(terminal=True, width=80, steps=[step(3)])
     assert "epoch" not in shown(terminal=True, width=40, steps=[step(3)])
+
+
+def test_no_line_of_a_traceback_is_cut_off_in_a_log() -> None:
+    text = io.StringIO()
+    line = f'  File "{"/long" * 40}/train.py", line 1234, in train'
+    show_traceback(
+        Console(file=text, width=80), f"Traceback:\n{line}\n    [bold]x[/bold]\nValueError: no\n", ", under DDP"
+    )
+    assert text.getvalue().splitlines() == [
+        "the script's traceback, under DDP",
+        "Traceback:",
+        line,
+        "    [bold]x[/bold]",
+        "ValueError: no",
+    ]
