@@ -23,7 +23,7 @@ from isoscale.runtime.operators import OperatorTrace, bits
 
 if TYPE_CHECKING:
     from isoscale.runtime.job import Job
-    from isoscale.runtime.reference import ReferenceJob
+    from isoscale.runtime.reference_rank import Rank
 
 __all__ = ["Tracer", "trace_job", "trace_reference"]
 
@@ -57,11 +57,11 @@ def trace_job(job: Job, executor: int) -> None:
     job._attach(Tracer(path, job._spec.trace or 0, subject, lambda: job.is_main))
 
 
-def trace_reference(job: ReferenceJob) -> None:
+def trace_reference(rank: Rank) -> None:
     """Let a rank of the reference leave its trace."""
-    subject = _Subject(lambda: {n: m.module for n, m in job._models.items()}, lambda: job._kept, job.state)
-    path = job.out / "trace" / f"rank-{job._rank}.jsonl"
-    job._probe = Tracer(path, job._spec.trace or 0, subject, lambda: job.is_main)
+    subject = _Subject(lambda: {n: m.module for n, m in rank.models.items()}, lambda: rank.kept, rank.values)
+    path = rank.out / "trace" / f"rank-{rank.number}.jsonl"
+    rank.probe = Tracer(path, rank.spec.trace or 0, subject, lambda: rank.number == 0)
 
 
 class Tracer:

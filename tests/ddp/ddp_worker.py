@@ -34,6 +34,7 @@ from isoscale.runtime.collective import connect
 from isoscale.runtime.execute import code_of, execute
 from isoscale.runtime.job import Job
 from isoscale.runtime.reference import ReferenceJob
+from isoscale.runtime.reference_rank import Rank
 from isoscale.types import JobSpec, Placement
 
 Train = Callable[[Any], None]
@@ -64,14 +65,14 @@ class Records:
 def run_reference(train: Train, spec: JobSpec, directory: Path, shares: tuple[int, ...], rank: int) -> Part:
     store = dist.FileStore(str(directory / "store"), len(shares))
     dist.init_process_group("gloo", store=store, rank=rank, world_size=len(shares))
-    job = ReferenceJob(spec, directory, rank)
-    job.run(train)
+    reference = Rank(spec, directory, rank)
+    ReferenceJob(reference).run(train)
     dist.barrier()
-    logged = [{name: {rank: exact(float.fromhex(v))} for name, v in record.items()} for record in job.records]
-    own = {-1: streams(), rank: buffers(job._models)}
-    if job._streams is not None:
-        own[rank] |= stream_digests(*job._streams)
-    return Part(job.step, state(job.result(), job._models, job._kept), logged, own)
+    logged = [{name: {rank: exact(float.fromhex(v))} for name, v in record.items()} for record in reference.records]
+    own = {-1: streams(), rank: buffers(reference.models)}
+    if reference.streams is not None:
+        own[rank] |= stream_digests(*reference.streams)
+    return Part(reference.step, state(reference.result(), reference.models, reference.kept), logged, own)
 
 
 def run_elastic(train: Train, spec: JobSpec, directory: Path, shares: tuple[int, ...], index: int) -> Part:
