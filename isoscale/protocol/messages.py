@@ -4,6 +4,8 @@ Each message is a tagged value, encoded as one MessagePack frame by `encode` and
 its direction. Sizes are bounded by `MAX_MESSAGE_BYTES`; a frame that does not decode is the peer's fault
 and ends its connection. Executors obey only the coordinator with the highest term, and only orders for a
 generation beyond the one they are in.
+
+One file, long as it is: who wants to know what crosses a process boundary reads it from top to bottom.
 """
 
 from __future__ import annotations

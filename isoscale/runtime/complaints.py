@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["Complaints", "Outcast"]
+__all__ = ["Complaints", "Outcast", "strangers_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +20,12 @@ class Outcast:
         names = ", ".join(str(executor) for executor in self.apart_from)
         plural = "s" if len(self.apart_from) > 1 else ""
         return f"it and executor{plural} {names} cannot reach each other"
+
+
+def strangers_of(executor: int, unreachable: Sequence[int], newcomers: Collection[int]) -> list[Outcast]:
+    """The newcomers among those who cannot reach each other, as `executor` says."""
+    found = [*(Outcast(other, (executor,)) for other in unreachable), Outcast(executor, tuple(unreachable))]
+    return [one for one in found if one.executor in newcomers]
 
 
 @dataclass(slots=True)

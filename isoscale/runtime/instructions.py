@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from isoscale.errors import IsoscaleError
+from isoscale.errors import IsoscaleError, UserCodeError
 from isoscale.protocol import messages as m
 
-__all__ = ["Done", "Emit", "Fail", "Instruction", "Kill", "ReportedError", "Restart", "Start", "Tell"]
+__all__ = ["Done", "Emit", "Fail", "Instruction", "Kill", "ReportedError", "Restart", "Start", "Tell", "error_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,11 @@ class ReportedError(IsoscaleError):
         super().__init__(summary)
         self.reported_exit_code = exit_code
 
-    @classmethod
-    def of(cls, failed: m.Failed) -> ReportedError:
-        return cls(failed.summary, failed.exit_code)
+
+def error_of(failed: m.Failed) -> IsoscaleError:
+    """What an executor says it failed of: the script's fault if there is a traceback."""
+    if failed.traceback:
+        return UserCodeError(
+            traceback_text=failed.traceback, logical_rank=failed.logical_rank, executor=failed.executor
+        )
+    return ReportedError(failed.summary, failed.exit_code)

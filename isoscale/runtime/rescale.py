@@ -11,6 +11,9 @@ instructions come out, for the shell (`runtime.coordinator`) to perform. The rul
 - A failure is answered by a *recovery*: the next generation consists of all who hold the job's state and are
   alive. Only then is the target looked at again.
 - Whoever has not followed a recovery cannot catch up, and is replaced.
+
+Whatever has state of its own is a part of its own (see the fields of `Membership`). What is left is long because it is
+one table, of events by phases: cut in two, each half would change the fields of the other.
 """
 
 from __future__ import annotations
@@ -25,10 +28,10 @@ from isoscale.runtime.admission import Differences, refusal_of, script_fault
 from isoscale.runtime.attempt import Attempt, Change, change_towards, pause_of
 from isoscale.runtime.balance import Balance
 from isoscale.runtime.census import Census, standing_of
-from isoscale.runtime.complaints import Complaints, Outcast
+from isoscale.runtime.complaints import Complaints, strangers_of
 from isoscale.runtime.ending import Ending
 from isoscale.runtime.goal import Goal
-from isoscale.runtime.instructions import Done, Emit, Fail, Instruction, Kill, ReportedError, Restart, Tell
+from isoscale.runtime.instructions import Done, Emit, Fail, Instruction, Kill, Restart, Tell, error_of
 from isoscale.runtime.orders import Formation, addresses_of, generation_events, meeting_place, rescale_event
 from isoscale.runtime.patience import Breakage, Patience
 from isoscale.runtime.recruiting import Recruiting
@@ -301,9 +304,12 @@ class Membership:
         """An executor cannot exchange. Usually somebody's end is about to be noticed; if not, form the group again."""
         if not self.sealed or generation == self.current:
             self._complaints.hear(executor, unreachable)
-        elif generation > self.current and (strangers := self._strangers(executor, unreachable)):
-            self.attempt = None
-            return strangers
+        elif generation > self.current and unreachable:
+            # Newcomers go as soon as one of two has said so: training does not wait for them.
+            held = {one.executor for one in self.roster if one.state == "held"}
+            if strangers := strangers_of(executor, unreachable, held):
+                self.attempt = None
+                return [Kill(one.executor, str(one)) for one in strangers]
         attempt = self.attempt
         concerned = attempt is not None and generation == attempt.generation
         if attempt is not None and concerned and not attempt.switch_sent:
@@ -315,12 +321,6 @@ class Membership:
         if (concerned or generation == self.current) and self.phase == "training":
             self._breakage.report(reason, now)
         return self._finish_if_done()
-
-    def _strangers(self, executor: int, unreachable: tuple[int, ...]) -> list[Instruction]:
-        """Newcomers that cannot form a group with those who train: they go, as soon as one of the two has said so."""
-        found = [(e, (executor,)) for e in unreachable] + [(executor, unreachable)] * bool(unreachable)
-        held = [(e, apart) for e, apart in found if e in self.roster and self.roster[e].state == "held"]
-        return [Kill(e, str(Outcast(e, apart))) for e, apart in held]
 
     def on_suspect(self, executor: int, reason: str) -> list[Instruction]:
         """An executor that computes wrong bits goes at once, and is not asked for its state."""
@@ -515,12 +515,7 @@ class Membership:
                 Emit("warning", {"message": warning}),
                 *self._lost_newcomer(one, failed.summary, failed.traceback or failed.summary),
             ]
-        if failed.traceback:
-            error: IsoscaleError = UserCodeError(
-                traceback_text=failed.traceback, logical_rank=failed.logical_rank, executor=failed.executor
-            )
-            return self._fail(error, failed.traceback)
-        return self._fail(ReportedError.of(failed))
+        return self._fail(error_of(failed), failed.traceback)
 
     # ---- a new coordinator ----
 

@@ -7,7 +7,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isoscale.runtime.complaints import Complaints
+from isoscale.runtime.complaints import Complaints, Outcast, strangers_of
 
 
 def complaints(*pairs: tuple[int, int]) -> Complaints:
@@ -52,6 +52,12 @@ def test_a_seal_proves_them_wrong() -> None:
     made = complaints((0, 1))
     made.clear()
     assert names(made, (0, 1)) == []
+
+
+def test_newcomers_are_named_whoever_complains() -> None:
+    assert strangers_of(0, (5, 1), newcomers={5}) == [Outcast(5, (0,))]
+    assert strangers_of(5, (0, 1), newcomers={5}) == [Outcast(5, (0, 1))]
+    assert strangers_of(0, (1,), newcomers={5}) == []
 
 
 @given(st.sets(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=20))
