@@ -38,11 +38,11 @@ def summary(runs: Mapping[str, Run]) -> list[dict[str, Any]]:
         for backbone, weight in GUIDANCE.items():
             pairs = [[runs.get(key(part, backbone, w, s)) for w in (0.0, weight)] for s in SEEDS]
             both = [(plain, guided) for plain, guided in pairs if plain is not None and guided is not None]
+            if part == "planted" and both:
+                rows.append(_row(part, backbone, "cue_accuracy_midway") | _midway(both))
             for name, number in measures.items() if both else ():
                 numbers = [(number(plain), number(guided)) for plain, guided in both]
                 rows.append(_row(part, backbone, name) | _arms(numbers) | _trivial(name, [plain for plain, _ in both]))
-            if part == "planted" and both:
-                rows.append(_row(part, backbone, "cue_accuracy_midway") | _midway(both))
             if part == "text" and both:
                 rows.append(_row(part, backbone, "steps_to_plain_loss") | _steps(both))
     return rows

@@ -9,10 +9,10 @@ _HEADER = "text | backbone | measure | seeds | knowing nothing | plain | guided 
 _TEXTS = {"planted": "planted", "text": "State of the Union"}
 #: by measure: what it is called, the sign of what is better, and digits
 _MEASURES = {
-    "cue_accuracy": ("accuracy on cue sentences", 1, 3),
-    "cue_accuracy_midway": ("the same after {step} steps", 1, 3),
-    "cue_accuracy_so_far": ("the same, mean over training", 1, 3),
-    "accuracy": ("accuracy on all sentences", 1, 3),
+    "cue_accuracy": ("cue sentences, accuracy", 1, 3),
+    "cue_accuracy_midway": ("cue sentences, after {step} steps", 1, 3),
+    "cue_accuracy_so_far": ("cue sentences, mean over training", 1, 3),
+    "accuracy": ("all sentences, accuracy", 1, 3),
     "validation_loss": ("validation loss", -1, 3),
     "party": ("party of a passage, fine-tuned", 1, 3),
     "party_of_address": ("party of an address, fine-tuned", 1, 3),
@@ -28,7 +28,8 @@ def mcmisp(rows: Sequence[Mapping[str, Any]]) -> str:
         seeds = f"{row['reached']} of {row['of']} reach it" if "reached" in row else str(row["difference"]["n"])
         arms = [_interval(row[arm], digits) for arm in ("plain", "guided", "difference")]
         name = name.format(step=row.get("step"))
-        cells = [_TEXTS[row["text"]], row["backbone"], name, seeds, trivial, *arms, verdict(row["difference"], sign)]
+        found = verdict(row["difference"], sign) if row.get("reached") == row.get("of") else "not always reached"
+        cells = [_TEXTS[row["text"]], row["backbone"], name, seeds, trivial, *arms, found]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
