@@ -24,8 +24,9 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     path.mkdir()
     if os.geteuid() != 0:
         pytest.skip("only root mounts a tmpfs")
+    # Room for what two executors print in all steps, over a megabyte.
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(path)], capture_output=True, text=True
+        ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(path)], capture_output=True, text=True
     )
     if mounted.returncode:
         pytest.skip(f"no tmpfs here: {mounted.stderr}")
