@@ -198,7 +198,9 @@ def main() -> None:
             )
     in_batches = []
     for matrix in IN_BATCHES:
-        in_batches.append(measure_batch(*matrix, rounds=max(3, rounds * 36_000_000 // (16 * matrix[1] * matrix[2]))))
+        in_batches.append(
+            measure_batch(*matrix, rounds=max(rounds // 20, rounds * 36_000_000 // (16 * matrix[1] * matrix[2])))
+        )
         print(batches(in_batches[-1:]).splitlines()[-1], flush=True)
     of_models = whole_models(timed, rounds // 4)
     print(speed(rows), batches(in_batches), models(of_models), sep="\n\n")
