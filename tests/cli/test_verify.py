@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(330)]
 
 ISOSCALE = str(Path(sys.executable).parent / "isoscale")
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -18,7 +18,7 @@ TINY = str(SCRIPTS / "tiny.py")
 
 
 def verify(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([ISOSCALE, "verify", *arguments], capture_output=True, text=True, timeout=110)
+    return subprocess.run([ISOSCALE, "verify", *arguments], capture_output=True, text=True, timeout=300)
 
 
 def test_equal_runs_exit_0_and_show_equal_digests(tmp_path: Path) -> None:
