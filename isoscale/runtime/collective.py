@@ -82,12 +82,13 @@ def receive_blob(group: Any, source: int) -> torch.Tensor:
 def break_group(group: Any, index: int, size: int) -> None:
     """End every operation of a group, in all threads, and close its sockets.
 
-    gloo's own abort leaves operations waiting; a wait that runs into its time limit makes it close everything.
+    gloo's own abort leaves operations waiting; a wait that runs into its time limit makes it close everything. None
+    does for a peer that is known to be gone, and another one may be alive and silent: so each of them is waited for.
     """
-    if size > 1 and group is not None:
-        with contextlib.suppress(RuntimeError):
-            peer = (index + 1) % size
-            group.recv([torch.zeros(1)], peer, _BREAKING_TAG).wait(timedelta(milliseconds=1))
+    for peer in range(size if group is not None else 0):
+        if peer != index:
+            with contextlib.suppress(RuntimeError):
+                group.recv([torch.zeros(1)], peer, _BREAKING_TAG).wait(timedelta(milliseconds=1))
 
 
 class GlooExchange:
@@ -315,4 +316,5 @@ def _first_line(error: Exception) -> str:
 
 
 def _wait(work: Any) -> None:
-    work.wait()
+    # Said each time: messages from one to another know no limit but the one that the group was formed with.
+    work.wait(_TIMEOUT)

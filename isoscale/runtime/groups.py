@@ -87,13 +87,6 @@ def break_off_handover(group: Any, order: m.Prepare) -> None:
 
 
 def _break(group: Any, index: int, size: int) -> None:
-    """A wait that runs into its time limit makes gloo close all connections. None does for a peer that is known to be
-    gone, and another one may be alive and silent: so each of them is waited for."""
     from isoscale.runtime.collective import break_group
 
-    def wait_for_each() -> None:
-        for position in range(size):
-            if position != index:
-                break_group(group, position - 1, size)  # it waits for the one after
-
-    threading.Thread(target=wait_for_each, name="break off", daemon=True).start()
+    threading.Thread(target=break_group, args=(group, index, size), name="break off", daemon=True).start()
