@@ -72,7 +72,7 @@ def network(width: int) -> nn.Module:
 
 def train(job: isoscale.Job) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--samples", type=int, default=4000, help="images to train on")
     parser.add_argument("--width", type=int, default=48, help="channels of the first stage, even")
     options = parser.parse_args()
