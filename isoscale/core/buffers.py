@@ -4,7 +4,7 @@ Outside turns the module always shows logical worker 0's buffers. With `broadcas
 starts from those, as stock DDP broadcasts rank 0's before a forward, and only worker 0's changes
 survive the step. Without it every logical worker has its own. Only buffers that changed are
 copied; a change is seen by tensor identity and version counter, except for buffers that kernels write
-behind the counter's back (BatchNorm's statistics): those count as changed after every train-mode turn. Buffers
+behind the counter's back (BatchNorm's statistics): those count as changed after every turn of a training step. Buffers
 that might be such statistics are compared by their bits after every turn, all others in watched turns only.
 Moving worker 0's buffers to other executors is the caller's job.
 """
@@ -51,6 +51,7 @@ class BufferSet:
         self._silent = {i for i, b in enumerate(now) if b.is_floating_point() and isinstance(owners[i], _NormBase)}
         self._suspects = {i for i, b in enumerate(now) if _may_be_statistics(b)} - self._silent
         self._num_steps = 0
+        #: the present step is a training step
         self._counted = False
         #: no turn has run since the buffers were last loaded or looked at
         self._untouched = False
@@ -71,12 +72,9 @@ class BufferSet:
 
     def changed(self) -> list[int]:
         """Indices of buffers that are not, or may not be, what was last loaded."""
-        slots, marks, silent = self._slots, self._marks, self._silent
-        return [
-            i
-            for i, buffer in enumerate(self.current())
-            if buffer is not marks[i][0] or buffer._version != marks[i][1] or (i in silent and slots[i][0].training)
-        ]
+        # In a training step a module that is in eval mode now may have been in train mode before.
+        silent = {i for i in self._silent if self._counted or self._slots[i][0].training}
+        return sorted({*self._visibly_changed(), *silent})
 
     def search_silent(self, logical_rank: int) -> str | None:
         """At the end of a watched turn: find buffers whose contents changed unseen; they are copied from now on.

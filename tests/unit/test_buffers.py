@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 
@@ -136,6 +137,7 @@ def test_batch_norm_writes_behind_the_version_counter() -> None:
     assert torch.equal(module.running_mean, mean)
     assert module.num_batches_tracked == 1
     module.eval()
+    buffers.begin_step(training=False)
     assert buffers.changed() == []
 
 
@@ -190,3 +192,32 @@ def test_a_buffer_that_is_replaced_twice_is_seen() -> None:
     buffers.open_turn(0)
     module()
     assert buffers.changed() == [0]
+
+
+@pytest.mark.parametrize("broadcast", [True, False])
+def test_statistics_of_a_turn_that_ends_in_eval_mode(broadcast: bool) -> None:
+    """A script may call `model.eval()` at the end of a turn: what was written before is the turn's all the same."""
+    module = nn.BatchNorm1d(2)
+    buffers = BufferSet(module, broadcast=broadcast)
+    start = module.running_mean.clone()
+    own = []
+    for _ in range(2):
+        buffers.begin_step()
+        seen = []
+        for rank in range(3):
+            buffers.open_turn(rank)
+            seen.append(module.running_mean.clone())
+            module.train()
+            module(torch.full((4, 2), 1.0 + rank))
+            module.eval()
+            buffers.close_turn(rank)
+            if rank == 0:
+                after = module.running_mean.clone()
+        buffers.end_step(buffers.fresh())
+        assert torch.equal(module.running_mean, after)
+        own.append(seen)
+        if broadcast:
+            assert all(torch.equal(one, seen[0]) for one in seen)
+    assert torch.equal(own[0][1], start)
+    if not broadcast:
+        assert not torch.equal(own[1][1], own[1][2])

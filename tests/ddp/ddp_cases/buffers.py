@@ -166,3 +166,20 @@ def statistics_are_estimated_outside_turns(job: Any) -> None:
             if job.step % 2 == 0:
                 with torch.no_grad():
                     model(calibration)
+
+
+@case((4,), (2, 2), (1, 3), (1, 1, 1, 1))
+def turns_end_in_eval_mode(job: Any) -> None:
+    """What a train-mode forward wrote belongs to its turn, whatever mode the script leaves behind."""
+    model = job.model(normalised())
+    optimizer = sgd(job, model)
+    for _ in job.epochs(2):
+        for step in job.loader(Points(44), batch_size=3, shuffle=True):
+            for x, y in step:
+                model.train()
+                loss = F.cross_entropy(model(x), y)
+                loss.backward()
+                step.log(loss=loss)
+                model.eval()
+            optimizer.step()
+            optimizer.zero_grad()
