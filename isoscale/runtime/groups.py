@@ -77,16 +77,13 @@ def _place_in_handover(order: m.Prepare) -> int:
 def break_off(exchange: Exchange | None) -> None:
     """Whoever waits in it wakes up. On a thread: it takes a moment, and the caller has other things to do."""
     if exchange is not None and hasattr(exchange, "break_off"):
-        _break(exchange.group, exchange.index, exchange.placement.num_executors)  # type: ignore[attr-defined]
+        threading.Thread(target=exchange.break_off, name="break off", daemon=True).start()
         exchange.broken = True
 
 
 def break_off_handover(group: Any, order: m.Prepare) -> None:
     """As `break_off`, for what `connect_handover` gave."""
-    _break(group, _place_in_handover(order), len(order.senders) + 1)
-
-
-def _break(group: Any, index: int, size: int) -> None:
     from isoscale.runtime.collective import break_group
 
-    threading.Thread(target=break_group, args=(group, index, size), name="break off", daemon=True).start()
+    place = _place_in_handover(order), len(order.senders) + 1
+    threading.Thread(target=break_group, args=(group, *place), name="break off", daemon=True).start()
