@@ -32,6 +32,8 @@ __all__ = ["ForkedProcess", "Nursery"]
 
 _READY_S = 120.0
 _NEWCOMER_NICE = 5
+#: instead of an exit code
+_UNKNOWN = 1000
 
 
 class Nursery:
@@ -93,6 +95,12 @@ class Nursery:
         return ForkedProcess(pid, code_file)
 
 
+    def end_executors(self, token_file: Path) -> None:
+        """Kill those that were forked for the run with this token; coordinators that were killed left them behind."""
+        with contextlib.suppress(OSError, ValueError):
+            _ask(self.address, {"what": "end", "token": str(token_file.resolve())})
+
+
 class ForkedProcess:
     """What `subprocess.Popen` is for children, for somebody else's child."""
 
@@ -125,6 +133,22 @@ class ForkedProcess:
                 signal.pidfd_send_signal(self._handle, signal.SIGKILL)
 
 
+class _Forked(AdoptedProcess):
+    """An executor whose parent is the nursery, and whose end is told as if it were a child of the coordinator."""
+
+    def __init__(self, pid: int, log: Path, nursery: str) -> None:
+        super().__init__(pid, log)
+        self._nursery = nursery
+
+    async def wait(self) -> str:
+        reason = await super().wait()
+        with contextlib.suppress(OSError, ValueError):
+            code = _ask(self._nursery, {"what": "ended", "pid": self.pid})
+            if code != _UNKNOWN:
+                return f"exit code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
+        return reason
+
+
 def _ask(address: str, request: dict[str, Any]) -> int:
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(address)
@@ -134,14 +158,18 @@ def _ask(address: str, request: dict[str, Any]) -> int:
 
 
 def serve() -> None:
-    """In the prepared process: a child for every request, its pid for an answer."""
+    """In the prepared process: a child for every request, its pid for an answer; or how one has ended."""
     address = sys.argv[1]
-    for module in ("isoscale.cli.app", "isoscale.runtime.executor", "numpy"):
+    # The last one is imported by the first call of torch.use_deterministic_algorithms, and takes seconds.
+    for module in ("isoscale.cli.app", "isoscale.runtime.executor", "numpy.random", "torch._inductor.config"):
         importlib.import_module(module)
     # What every executor does first, and what costs little a second time. One thread: a fork has no others.
     importlib.import_module("torch").set_num_threads(1)
     importlib.import_module("isoscale.core.fingerprint").kernel_digests()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody here asks how a child ended
+    ended: dict[int, int] = {}
+    #: by pid, of which run it is an executor
+    tokens: dict[int, str] = {}
+    signal.signal(signal.SIGCHLD, lambda *_: _reap(ended))
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(f"{address}.new")
         server.listen()
@@ -150,18 +178,47 @@ def serve() -> None:
             connection, _ = server.accept()
             with connection:
                 request = json.loads(connection.makefile().read())
+                if request["what"] == "ended":
+                    _reap(ended)
+                    connection.sendall(str(ended.get(request["pid"], _UNKNOWN)).encode())
+                    continue
+                if request["what"] == "end":
+                    connection.sendall(str(_end(request["token"], tokens, ended)).encode())
+                    continue
+                # A number that is used again has not ended, and must not end in between.
+                signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
                 pid = os.fork()
                 if pid == 0:
                     server.close()
                     connection.close()
+                    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
                     _become(request)
+                ended.pop(pid, None)
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+                tokens[pid] = request["environment"].get(env.TOKEN_FILE, "")
                 connection.sendall(str(pid).encode())
+
+
+def _end(token: str, tokens: dict[int, str], ended: dict[int, int]) -> int:
+    """Kill the executors of a run; how many there were."""
+    _reap(ended)
+    found = [pid for pid, one in tokens.items() if one == token and pid not in ended]
+    for pid in found:
+        os.kill(pid, signal.SIGKILL)
+    return len(found)
+
+
+def _reap(ended: dict[int, int]) -> None:
+    """Note how children have ended: an exit code, or minus the number of a signal."""
+    with contextlib.suppress(ChildProcessError):
+        while (found := os.waitpid(-1, os.WNOHANG))[0]:
+            ended[found[0]] = os.waitstatus_to_exitcode(found[1])
 
 
 def _become(request: dict[str, Any]) -> None:
     """In the child: what a fresh interpreter would have been told by its parent."""
     os.setsid()
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     if request["nice"]:
         os.nice(request["nice"])
     log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -175,9 +232,7 @@ def _become(request: dict[str, Any]) -> None:
         if request["what"] == "coordinator":
             _be_coordinator(request)
         else:
-            sys.argv = request["arguments"]
-            sys.path.insert(0, str(Path(sys.argv[0]).parent))
-            runpy.run_path(sys.argv[0], run_name="__main__")
+            _run_as_python(request["arguments"])
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
@@ -193,8 +248,21 @@ def _become(request: dict[str, Any]) -> None:
         os._exit(code)
 
 
+def _run_as_python(arguments: list[str]) -> None:
+    """What `python ARGUMENTS` does: a script, or with -m a module, or with -c what follows."""
+    if arguments[0] == "-c":
+        sys.argv, sys.path[:0] = ["-c", *arguments[2:]], [""]
+        exec(compile(arguments[1], "<string>", "exec"), vars(importlib.import_module("__main__")))
+    elif arguments[0] == "-m":
+        sys.argv, sys.path[:0] = arguments[1:], [os.getcwd()]
+        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv, sys.path[:0] = list(arguments), [str(Path(arguments[0]).parent)]
+        runpy.run_path(sys.argv[0], run_name="__main__")
+
+
 def _be_coordinator(request: dict[str, Any]) -> None:
-    from isoscale.runtime import coordinator
+    from isoscale.runtime import processes
 
     async def fork_process(
         command: Sequence[str], environment: Mapping[str, str], log: Path, *, newcomer: bool = False
@@ -207,8 +275,10 @@ def _be_coordinator(request: dict[str, Any]) -> None:
             "cwd": os.getcwd(),
             "nice": _NEWCOMER_NICE if newcomer else 0,
         }
-        return AdoptedProcess(_ask(request["nursery"], child), log)
+        return _Forked(_ask(request["nursery"], child), log, request["nursery"])
 
-    setattr(coordinator, "start_process", fork_process)  # noqa: B010 - not a name that the module exports
+    if not hasattr(processes, "start_process"):
+        raise RuntimeError("nobody starts executors by this name any more: they would not be forked here")
+    setattr(processes, "start_process", fork_process)  # noqa: B010 - not a name that the module exports
     sys.argv = ["isoscale", *request["arguments"]]
     importlib.import_module("isoscale.cli.app").app()

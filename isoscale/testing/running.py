@@ -99,6 +99,8 @@ class RunningJob:
             self._coordinator.kill()
             self._coordinator.wait()
         self.pids()
+        if self._nursery is not None:
+            self._nursery.end_executors(self.directory / "control" / "token")
         for event in self.events("executor_started"):
             # Processes whose start the coordinator did not live to write down elsewhere.
             self._seen.setdefault(event["pid"], self._born_of_run(event["pid"]))

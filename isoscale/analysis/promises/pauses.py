@@ -1,0 +1,165 @@
+"""Training pauses no longer than what happened can explain.
+
+A pause is the time between two steps that follow one another in the log, less what a step takes. It is judged where
+something of the protocol lies in it. Its bound is a sum over what lies in it of the timers that the protocol waits for,
+times `FACTOR`, plus `SLOW_STEPS` of the slowest steps in which nothing happened: generous enough for a slow machine,
+and far below what a protocol takes that waits for the wrong thing.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from isoscale.analysis.fields import executor_of, seconds, text
+from isoscale.analysis.promises.history import Entry, History
+from isoscale.analysis.promises.values import Limits, Opinion, Record
+
+__all__ = ["CAUSES", "FACTOR", "SLOW_STEPS", "judge"]
+
+FACTOR = 2.0
+SLOW_STEPS = 5
+#: what a pause may be for, and which timers each of them waits for
+CAUSES = {
+    "switch": "lost_after_s: members form the new group beside training, and hand over at a seal",
+    "loss": "lost_after_s + 3 s: a process that ends is noticed at once, and the others form a group",
+    "silence": "2 lost_after_s: first nobody knows, then the others form a group",
+    "stall": "stalled_after_s + lost_after_s",
+    "no coordinator": "as long as there was none, + 15 s for its executors to find the new one, + lost_after_s",
+    "coordinator paused": "as long as it was, + lost_after_s",
+    "restart": "as long as it took to start processes, + lost_after_s",
+    "slow": "as long as somebody slowed an executor down",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Cause:
+    name: str
+    seconds: float
+
+
+def judge(history: History, record: Record | None) -> Opinion:
+    opinion = Opinion("pauses")
+    limits = history.limits
+    if limits.lost_after_s is None:
+        opinion.cannot_tell("nobody tells after how many seconds an executor counts as lost")
+        return opinion
+    worst: dict[str, tuple[float, float]] = {}
+    slowest = _slowest(history)
+    for before, after, pause in _gaps(history):
+        causes = _causes(history, record, limits, before, after, pause)
+        if not causes:
+            continue
+        bound = FACTOR * sum(cause.seconds for cause in causes) + SLOW_STEPS * slowest
+        name = " + ".join(dict.fromkeys(cause.name for cause in causes))
+        if pause / bound > (worst[name][0] / worst[name][1] if name in worst else 0.0):
+            worst[name] = (pause, bound)
+        if pause > bound:
+            what = f"no step for {pause:.1f} s before step {after.event.get('step')}"
+            opinion.find(what, f"{name} explains at most {bound:.1f} s", index=after.index, t=after.t)
+    for entry in history.named("rescale"):
+        pause, bound = seconds(entry.event, "pause_s") or 0.0, 3 * FACTOR * limits.lost_after_s + SLOW_STEPS * slowest
+        if pause > bound and not _is_slowed(record, entry.t, pause):
+            what = f"the rescale at step {entry.event.get('step')} paused for {pause:.1f} s"
+            opinion.find(what, f"at most {bound:.1f} s are its own", index=entry.index, t=entry.t)
+    shown = sorted(worst.items(), key=lambda item: -item[1][0])[:3]
+    opinion.seen = "; ".join(f"{name}: {pause:.2f} s of {bound:.0f} s" for name, (pause, bound) in shown)
+    opinion.seen = opinion.seen or "nothing interrupted it"
+    return opinion
+
+
+def _gaps(history: History) -> Iterator[tuple[Entry, Entry, float]]:
+    """Two step events that follow one another, and how long nothing was committed between them.
+
+    By the log, or by the executor's own clock if that says less: a coordinator may write late, and an executor that
+    has just come counts from its start.
+    """
+    for (before, at), (after, then) in zip(
+        zip(history.steps, history.committed_at, strict=True),
+        list(zip(history.steps, history.committed_at, strict=True))[1:],
+        strict=False,
+    ):
+        told = after.entry.t - before.entry.t
+        if after.step == before.step + 1 and after.seconds is not None:
+            told = min(told, after.seconds, max(0.0, then - at) or told)
+        yield before.entry, after.entry, max(0.0, told)
+
+
+def _slowest(history: History) -> float:
+    """Of the steps between which nothing is in the log."""
+    found = [1.0]
+    for one, two in zip(history.steps, history.steps[1:], strict=False):
+        if two.entry.index == one.entry.index + 1 and two.seconds is not None:
+            found.append(min(two.seconds, max(0.0, two.entry.t - one.entry.t) or two.seconds))
+    return max(found)
+
+
+def _causes(
+    history: History, record: Record | None, limits: Limits, before: Entry, after: Entry, pause: float
+) -> list[_Cause]:
+    lost_after = limits.lost_after_s or 0.0
+    begin, end = after.t - pause - 1.0, after.t
+    found: list[_Cause] = []
+    first = bisect_left(history.entries, before.index, key=lambda entry: entry.index)
+    for entry in history.entries[first:]:
+        if entry.index > after.index + 8:  # a rescale is written down after its first step
+            break
+        found += _cause_of(history, limits, entry, late=entry.index > after.index)
+    found += [
+        _Cause(
+            "no coordinator" if kind else "coordinator paused", min(stop, end) - max(start, begin) + extra + lost_after
+        )
+        for kind, start, stop, extra in _away(history, record, limits)
+        if stop > begin and start < end
+    ]
+    if record is not None and _is_slowed(record, end, pause):
+        found.append(_Cause("slow", sum(deed.seconds for deed in record.deeds if deed.what == "slow") + lost_after))
+    return found
+
+
+def _cause_of(history: History, limits: Limits, entry: Entry, *, late: bool) -> list[_Cause]:
+    lost_after = limits.lost_after_s or 0.0
+    if entry.name == "rescale":
+        return [_Cause("switch", lost_after + (seconds(entry.event, "wait_s") or 0.0))]
+    if late:
+        return []
+    reason = text(entry.event, "reason")
+    match entry.name:
+        case "generation" if reason in ("started", "resumed"):
+            return [_Cause("restart", _start_up(history, entry) + lost_after)]
+        case "generation" | "notice" | "straggler":
+            return [_Cause("switch", lost_after)]
+        case "executor_lost" if "heartbeat" in reason or "stopped" in reason or "silent" in reason:
+            return [_Cause("silence", 2 * lost_after)]
+        case "executor_lost" if "waiting" in reason:
+            return [_Cause("stall", limits.stalled_after_s + lost_after)]
+        case "executor_lost" | "suspect":
+            return [_Cause("loss", lost_after + limits.grace_s)]
+    return []
+
+
+def _away(history: History, record: Record | None, limits: Limits) -> Iterator[tuple[bool, float, float, float]]:
+    """Whether there was none (or one that did not run), from, until, and what finding another one may take."""
+    for one, two in zip(history.lives, history.lives[1:], strict=False):
+        yield True, one.entries[-1].t, two.entries[0].t + limits.adoption_s, 0.0
+    for entry in history.named("coordinator_paused"):
+        yield False, entry.t - (seconds(entry.event, "seconds") or 0.0), entry.t, 0.0
+    for start, stop in record.pauses() if record is not None else ():
+        yield False, start, stop, 0.0
+
+
+def _start_up(history: History, joined: Entry) -> float:
+    """How long processes of this generation took from their start."""
+    members = set(joined.event.get("members") or ())
+    starts = [
+        entry.t
+        for entry in history.named("executor_started")
+        if entry.index < joined.index and executor_of(entry.event) in members
+    ]
+    return max(0.0, joined.t - min(starts)) if starts else 0.0
+
+
+def _is_slowed(record: Record | None, t: float, pause: float) -> bool:
+    deeds = record.deeds if record is not None else []
+    return any(deed.what in ("slow", "flood") and deed.t < t and deed.t + deed.seconds > t - pause for deed in deeds)

@@ -1,0 +1,150 @@
+"""No sealed step is done again while an executor that saw it sealed is alive."""
+
+from __future__ import annotations
+
+from isoscale.analysis.fields import ExecutorId, executor_of, text
+from isoscale.analysis.promises.history import Beginning, History
+from isoscale.analysis.promises.killed import by_mistake
+from isoscale.analysis.promises.values import Opinion, Record
+from isoscale.analysis.promises.words import steps_text
+
+__all__ = ["judge", "was_impatient"]
+
+
+def judge(history: History, record: Record | None) -> Opinion:
+    opinion = Opinion("sealed")
+    highest, redone = 0, 0
+    beginnings = {one.generation.entry.index: one for one in history.beginnings}
+    mistakes = by_mistake(history, record)
+    first = True
+    for entry in history.named("generation", "step"):
+        if entry.name == "step":
+            step = entry.event.get("step")
+            highest = max(highest, step) if isinstance(step, int) else highest
+        elif (begun := beginnings.get(entry.index)) is not None:
+            if not first and begun.step < highest:
+                redone += 1
+                _judge_one(history, record, begun, highest, set(mistakes), opinion)
+            _judge_checkpoint(history, begun, opinion)
+            highest, first = begun.step, False
+    opinion.seen = f"{len(history.steps)} steps written down, {redone} times gone back to a checkpoint"
+    return opinion
+
+
+def _judge_one(
+    history: History,
+    record: Record | None,
+    begun: Beginning,
+    highest: int,
+    mistakes: set[ExecutorId],
+    opinion: Opinion,
+) -> None:
+    at = begun.generation.entry
+    again = f"{steps_text(begun.step + 1, highest)} done again"
+    before = history.lives[history.life_of(at).number - 1] if history.life_of(at).number else None
+    own = history.life_of(at)
+    if before is not None and before.end is not None and own.entries[0].index > _last_step(history, at.index):
+        # Its executors were ended with it, on request or because the script failed.
+        if before.end.name == "stopped" and not was_impatient(history, before.end.index):
+            opinion.find(again, "they were sealed when the job was stopped on request", index=at.index, t=at.t)
+        return
+    for executor in sorted(_holders(history, begun), key=str):
+        ends = [end for end in history.ends.get(executor, ()) if end.entry.index < at.index]
+        if ends and executor in mistakes:
+            why = f"executor {executor}, which held them, was alive and was killed by mistake"
+            opinion.find(again, why, index=at.index, t=at.t)
+            return
+        if ends:
+            continue
+        if history.life_of(at).number == _life_of_last_step(history, at.index):
+            why = f"executor {executor} had sealed them and was not lost"
+            opinion.find(again, why, index=at.index, t=at.t)
+            return
+        if _appears(history, executor, at.index):
+            why = f"executor {executor} had sealed them and was there again later"
+            opinion.find(again, why, index=at.index, t=at.t)
+            return
+        if record is None:
+            opinion.cannot_tell("how executors ended that were lost while there was no coordinator")
+        elif not _was_hurt(history, record, executor, at.t):
+            why = f"executor {executor} had sealed them, and nobody had done anything to it"
+            opinion.find(again, why, index=at.index, t=at.t)
+            return
+
+
+def _judge_checkpoint(history: History, begun: Beginning, opinion: Opinion) -> None:
+    """It is the newest one that was published, unless that one was damaged, which is said."""
+    at = begun.generation.entry
+    published = [(entry, step) for entry, step in history.checkpoints if entry.index < at.index]
+    # Of those written in a history that was given up only the one counts that was begun at.
+    rewound = max(
+        (one.generation.entry.index for one in history.beginnings if one.generation.entry.index < at.index), default=-1
+    )
+    newest = max(
+        (step for entry, step in published if entry.index > rewound),
+        default=next((one.step for one in history.beginnings if one.generation.entry.index == rewound), 0),
+    )
+    if begun.step >= newest:
+        return
+    since = published[-1][0].index if published else -1
+    warned = any(
+        since < entry.index < at.index
+        and "checkpoint" in text(entry.event, "message").lower()
+        and "going on from" not in text(entry.event, "message")
+        for entry in history.named("warning")
+    )
+    if not warned:
+        what = f"began at {_place(begun.step)}, although there was a checkpoint of step {newest}"
+        opinion.find(what, "no warning says that it was damaged", index=at.index, t=at.t)
+
+
+def _place(step: int) -> str:
+    return f"the checkpoint of step {step}" if step else "the beginning"
+
+
+def _holders(history: History, begun: Beginning) -> set[ExecutorId]:
+    """Executors that held a step which is done again: members when it was committed, and all that came to them."""
+    at = begun.generation.entry.index
+    since = max(
+        (one.generation.entry.index for one in history.beginnings if one.generation.entry.index < at), default=-1
+    )
+    first = next((one for one in history.steps if since < one.entry.index < at and one.step > begun.step), None)
+    if first is None:
+        return set()
+    of = [one for one in history.generations if since <= one.entry.index < at]
+    held = next((n for n, one in enumerate(of) if (one.life, one.number) == (first.life, first.generation)), 0)
+    return {member for one in of[held:] for member in one.members}
+
+
+def _last_step(history: History, before: int) -> int:
+    return max((one.entry.index for one in history.steps if one.entry.index < before), default=-1)
+
+
+def _life_of_last_step(history: History, before: int) -> int:
+    return next((one.life for one in reversed(history.steps) if one.entry.index < before), 0)
+
+
+def was_impatient(history: History, before: int) -> bool:
+    """Somebody asked for an end without a checkpoint."""
+    asked = [entry for entry in history.named("request") if entry.index < before]
+    stops = [entry for entry in asked if text(entry.event, "request").startswith("stop")]
+    return bool(stops) and "now" in f"{text(stops[-1].event, 'request')} {text(stops[-1].event, 'reason')}"
+
+
+def _appears(history: History, executor: ExecutorId, after: int) -> bool:
+    return any(
+        entry.index > after and executor_of(entry.event) == executor
+        for entry in history.named("executor_joined", "executor_speed", "executor_left")
+    )
+
+
+def _was_hurt(history: History, record: Record, executor: ExecutorId, before: float) -> bool:
+    pids = {
+        entry.event.get("pid") for entry in history.named("executor_started") if executor_of(entry.event) == executor
+    }
+    return executor in record.faulty or any(
+        deed.t <= before
+        and deed.what in ("kill", "stop", "notice", "slow", "interrupt")
+        and (deed.executor == executor or deed.pid in pids or (deed.executor is None and deed.pid is None))
+        for deed in record.deeds
+    )
