@@ -279,6 +279,10 @@ class StepDone(_Message, frozen=True, kw_only=True, tag=True):
     executors: int = 1
     #: steps the job is expected to take in all, 0 if unknown
     total: int
+    #: which batch of a pass over which loader it was, and how many a pass has, 0 if unknown
+    loader: str = ""
+    batch: int = 0
+    of: int = 0
 
 
 class Logged(_Message, frozen=True, kw_only=True, tag=True):

@@ -17,6 +17,7 @@ from isoscale.core.exchange import LocalExchange
 from isoscale.core.totals import Combined
 from isoscale.runtime.execute import check_seed, code_of, execute
 from isoscale.runtime.job import Job, Value
+from isoscale.runtime.loader import Place
 from isoscale.types import JobSpec
 
 __all__ = ["ConsoleSink", "run_alone"]
@@ -28,7 +29,9 @@ class ConsoleSink:
     def __init__(self) -> None:
         self._last = 0.0
 
-    def step(self, *, step: int, epoch: int, values: Combined, seconds: float, samples: int, total: int) -> None:
+    def step(
+        self, *, step: int, epoch: int, values: Combined, seconds: float, samples: int, total: int, place: Place
+    ) -> None:
         now = time.monotonic()
         if now - self._last >= 1.0:
             self._last = now

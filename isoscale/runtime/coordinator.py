@@ -42,6 +42,8 @@ __all__ = ["Observer", "RunResult", "resume_job", "run_job"]
 _TICK_S = 0.2
 #: how long executors that are alive have to find a new coordinator
 _ADOPTION_S = 15.0
+#: settings that the log tells: how long things may take, and what there should be
+_TOLD = ("heartbeat_s", "lost_after_s", "stalled_after_s", "checkpoint_every", "spares")
 
 
 async def run_job(
@@ -143,7 +145,7 @@ class _Coordinator:
             try:
                 self._control.announce(url)
                 self._save_job()
-                self._journal.write("coordinator_started", term=self._control.term, pid=os.getpid())
+                self._journal.write("coordinator_started", pid=os.getpid(), **self._terms())
                 ticker = asyncio.create_task(self._tick())
                 await begin()
                 await self._conclude(await self._outcome, started)
@@ -156,6 +158,16 @@ class _Coordinator:
                 self._journal.close(list(self._hellos.values()))
                 self._control.close()
         return self._journal.result
+
+    def _terms(self) -> dict[str, Any]:
+        """On what terms this coordinator begins: whoever reads the log holds the rest of it against them."""
+        goal, settings = self.membership.goal, self._settings
+        return {
+            "term": self._control.term,
+            "target": str(goal.target),
+            "plan": [[entry.step, str(entry.devices)] for entry in goal.plan],
+            "settings": {name: getattr(settings, name) for name in _TOLD},
+        }
 
     # ---- ways to begin ----
 

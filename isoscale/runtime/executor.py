@@ -37,6 +37,7 @@ from isoscale.runtime.control import control_directory
 from isoscale.runtime.execute import code_of, execute, exit_of
 from isoscale.runtime.job import Job, Value, step_loss
 from isoscale.runtime.link import Link, address_here, find_coordinator, open_socket
+from isoscale.runtime.loader import Place
 from isoscale.runtime.machine import machine_id
 from isoscale.runtime.member import Leaving, Member
 from isoscale.runtime.outlet import forgive_full_disk
@@ -58,7 +59,9 @@ class _LinkSink:
         self._member = member
         self._record = record
 
-    def step(self, *, step: int, epoch: int, values: Combined, seconds: float, samples: int, total: int) -> None:
+    def step(
+        self, *, step: int, epoch: int, values: Combined, seconds: float, samples: int, total: int, place: Place
+    ) -> None:
         self._link.send(
             m.StepDone(
                 step=step,
@@ -69,6 +72,9 @@ class _LinkSink:
                 generation=self._member.generation,
                 executors=len(self._member.members),
                 total=total,
+                loader=place.loader,
+                batch=place.batch,
+                of=place.of,
             )
         )
         if self._record:

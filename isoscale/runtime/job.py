@@ -32,7 +32,7 @@ from isoscale.core.unkept import VariableWatch, script_variables
 from isoscale.data.loader import LogicalLoaders
 from isoscale.data.readers import Source
 from isoscale.errors import AuditError, UserError
-from isoscale.runtime.loader import Loader, MapLoader
+from isoscale.runtime.loader import Loader, MapLoader, Place
 from isoscale.runtime.pace import Pace
 from isoscale.runtime.probe import Probe
 from isoscale.runtime.state import JobState, atomic_save
@@ -51,7 +51,9 @@ Value = float | int | str | bool | None
 class Sink(Protocol):
     """Carries facts out of the process. Called on the first executor only; never blocks."""
 
-    def step(self, *, step: int, epoch: int, values: Combined, seconds: float, samples: int, total: int) -> None: ...
+    def step(
+        self, *, step: int, epoch: int, values: Combined, seconds: float, samples: int, total: int, place: Place
+    ) -> None: ...
 
     def logged(self, *, step: int, epoch: int, values: dict[str, Value]) -> None: ...
 
@@ -92,7 +94,7 @@ class Job:
         self._stop_reason = ""
         self._turn_stop = ""
         self._batch_samples = 0
-        self._steps_per_epoch = 0
+        self._place = Place("", 0, 0)
         self._num_epochs = 0
         self._digest = ""
         #: the state's digest at the place of the audit: by the time all agree, turns have changed buffers
@@ -298,10 +300,10 @@ class Job:
         limits = [limit for limit in (self._limit, self._spec.until) if limit]
         return bool(self._stop_reason) or any(self.step >= limit for limit in limits)
 
-    def _before_step(self, steps_per_epoch: int) -> None:
+    def _before_step(self, place: Place) -> None:
         """At `next()` of a training loader, with the last step's outside code done: the place for audits."""
         self._stepping = True
-        self._steps_per_epoch = steps_per_epoch
+        self._place = place
         every = self._spec.audit_every
         due = every > 0 and self.step > 0 and self.step % every == 0
         after_rescale = self.step == self.audit_at and not self._engine.alone
@@ -343,6 +345,7 @@ class Job:
                 seconds=now - self._last_commit,
                 samples=self._batch_samples * self._spec.workers // max(1, len(self._engine.ranks)),
                 total=self._total_steps(),
+                place=self._place,
             )
         )
         self._last_commit = now
@@ -392,7 +395,7 @@ class Job:
     def _total_steps(self) -> int:
         limits = [limit for limit in (self._limit, self._spec.until) if limit]
         if self._num_epochs:
-            limits.append(self._num_epochs * self._steps_per_epoch)
+            limits.append(self._num_epochs * self._place.of)
         return min(limits, default=0)
 
     def _set_up_only(self, call: str) -> None:

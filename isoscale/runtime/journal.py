@@ -139,6 +139,9 @@ class Journal:
                 "seconds": round(message.seconds, 6),
                 "executors": message.executors,
                 "generation": message.generation,
+                "loader": message.loader,
+                "batch": message.batch,
+                "of": message.of,
             },
         )
         self._observer.on_step(message, message.executors)

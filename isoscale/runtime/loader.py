@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from isoscale.core.sharing import Carried
 from isoscale.core.step import NO_BATCH, Step
@@ -19,7 +19,15 @@ from isoscale.data.loader import LogicalLoaders, sample_count
 if TYPE_CHECKING:
     from isoscale.runtime.job import Job
 
-__all__ = ["Batches", "Loader", "MapLoader"]
+__all__ = ["Batches", "Loader", "MapLoader", "Place"]
+
+
+class Place(NamedTuple):
+    """Which batch of a pass a step is of, and how many the pass has, 0 if unknown."""
+
+    loader: str
+    batch: int
+    of: int
 
 
 class Batches(Carried, Protocol):
@@ -102,7 +110,7 @@ class Loader(ABC):
         job, engine = self._job, self._job._engine
         engine.carried = self.batches
         if self._train:
-            job._before_step(self._num_steps())
+            job._before_step(Place(self.name, self.index, self._num_steps()))
         probe = job._probe if self._train else None
         if probe is not None:
             probe.before_step(job.step + 1)

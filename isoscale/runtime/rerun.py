@@ -30,7 +30,7 @@ from isoscale.core.totals import Combined
 from isoscale.runtime import state_file
 from isoscale.runtime.execute import code_of, execute
 from isoscale.runtime.job import Job, Value, step_loss
-from isoscale.runtime.loader import Loader
+from isoscale.runtime.loader import Loader, Place
 from isoscale.runtime.replay import Compared, Request, RunLog, Verdict, compare_loss, read_log, replayed_spec
 from isoscale.runtime.snapshot import epoch_of, is_place_of, load_snapshot
 
@@ -103,7 +103,9 @@ class _Replayer:
 
     # ---- sink ----
 
-    def step(self, *, step: int, epoch: int, values: Combined, seconds: float, samples: int, total: int) -> None:
+    def step(
+        self, *, step: int, epoch: int, values: Combined, seconds: float, samples: int, total: int, place: Place
+    ) -> None:
         self._step, loss = step, step_loss(values)
         self._loss = repr(loss)
         difference = None

@@ -17,9 +17,9 @@ from pathlib import Path
 
 from isoscale.testing import faults
 from isoscale.testing.nursery import Nursery
-from isoscale.testing.running import JobEndedError, RunningJob, start
+from isoscale.testing.running import BrokenPromiseError, JobEndedError, RunningJob, start
 
-__all__ = ["JobEndedError", "Nursery", "RunningJob", "faults", "short_job_path", "start"]
+__all__ = ["BrokenPromiseError", "JobEndedError", "Nursery", "RunningJob", "faults", "short_job_path", "start"]
 
 
 def short_job_path() -> Path:

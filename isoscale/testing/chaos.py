@@ -7,7 +7,8 @@
 A seed fixes the whole story: executors, spares, checkpoints, what happens to whom after which step, also faults at
 precise points inside executors. When things then happen to the millisecond is the machine's business, so a seed that
 failed is tried again by the same story, not by the same instants. Compared are the digest, every tensor and
-value of final.pt, and every committed step's loss and every logged value, bit for bit.
+value of final.pt, and every committed step's loss and every logged value, bit for bit. Then the run's history is held
+against what was done to it (`isoscale.analysis.promises`): equal bits cannot show work that was lost and done again.
 """
 
 from __future__ import annotations
@@ -53,6 +54,41 @@ _TIMEOUT_S = 240.0
 _POINTS = ["forward", "backward", "exchange", "contexts", "seal", "sealed", "optimizer", "evaluation", "end", "ended"]
 _RESCALE_POINTS = ["forming", "formed", "switch", "handover", "handed", "joining", "landing", "leaving", "agreeing"]
 _SAVING_POINTS = ["checkpoint", "checkpointed", "saving", "saved"]
+#: how often what happens, beside what happens to coordinators
+_WEIGHTS = {
+    "kill": 24,
+    "scale": 26,
+    "stop": 5,
+    "slow": 6,
+    "notice": 8,
+    "migrate": 5,
+    "kill_all": 2,
+    "burst": 8,
+    "notice_all": 4,
+    "migrate_all": 4,
+    "demand": 5,
+    "checkpoint": 3,
+}
+#: what no job can do
+_DEMANDS = (
+    "999999999",
+    "20000000",
+    "99999999999999999999",
+    "cpu*999999",
+    "+999999999",
+    "-5",
+    "0",
+    "nan",
+    "inf",
+    "1e9",
+    "cpu*0",
+    "cpu*-1",
+    "gpu-of-tomorrow*2",
+    "4;rm",
+    "cpu+" * 250_000,
+)
+#: a job whose executors were all told to go ends with a checkpoint, and is resumed, but not for ever
+_MAX_RESUMES = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,9 +103,20 @@ class Target:
     lost_after_s: float = 10.0
     #: it has loader processes, which are killed too
     has_loaders: bool = False
+    #: a text of the script and what takes its place when somebody edits it; then every run has a copy of its own
+    edits: tuple[str, str] | None = None
+    #: it prints a flood of lines when it is asked to
+    floods: bool = False
 
 
-SHORT_JOB = Target(script=short_job_path(), arguments=("4", "0.01"), steps=80, lost_after_s=5.0)
+SHORT_JOB = Target(
+    script=short_job_path(),
+    arguments=("4", "0.01"),
+    steps=80,
+    lost_after_s=3.0,
+    edits=("                loss.backward()\n", "                (2 * loss).backward()\n"),
+    floods=True,
+)
 #: the short job by the way it reads; the first does so in the turn
 DATA = {
     "loader": SHORT_JOB,
@@ -97,9 +144,11 @@ class Story:
 @dataclass(slots=True, kw_only=True)
 class Outcome:
     seed: int
-    #: equal, differs, failed (the job ended with an error) or hung
+    #: equal, broken promise (with equal bits), differs, failed (the job ended with an error) or hung
     verdict: str
     problem: str = ""
+    #: every promise that was broken, and how
+    promises: list[str] = field(default_factory=list)
     seconds: float = 0.0
     rescales: int = 0
     lost: int = 0
@@ -117,19 +166,25 @@ class Result:
 
 
 def story_of(seed: int, target: Target = SHORT_JOB) -> Story:
-    """The same for a seed on every machine, but for what only jobs with loader processes meet."""
+    """The same for a seed on every machine, but for what only some jobs meet: loader processes, floods, edits."""
     draw, last = random.Random(seed), target.steps
     events = [_draw_fault(draw, draw.randint(1, max(1, last - 10))) for _ in range(draw.randint(2, 5))]
-    if draw.random() < 0.4:
-        events.append(_draw_coordinator_loss(draw, draw.randint(3, max(3, last - 15))))
+    if draw.random() < 0.5:
+        step = draw.randint(3, max(3, last - 15))
+        events.append(_draw_coordinator_fault(draw, step, target.lost_after_s))
     points = []
-    if draw.random() < 0.6:
+    if draw.random() < 0.5:
         points.append(_draw_point(draw, last))
-    executors, spares, checkpoint_every = draw.randint(1, _WORKERS), draw.choice([1, 1, 2]), draw.choice([0, 7, 15])
+    executors, spares, checkpoint_every = draw.randint(1, _WORKERS), draw.choice([0, 1, 1, 2]), draw.choice([0, 7, 15])
     if target.has_loaders:
         for _ in range(draw.randint(1, 3)):
             after_s, member = round(draw.uniform(0, 0.06), 4), draw.randrange(_WORKERS)
             events.append(faults.kill_loaders(member=member, step=draw.randint(1, max(1, last - 10)), after_s=after_s))
+    if target.edits and draw.random() < 0.3:
+        # Early: whoever comes later would run other code.
+        events.append(faults.edit(step=draw.randint(1, max(1, last // 3))))
+    if target.floods and draw.random() < 0.08:
+        events.append(faults.flood(draw.choice([100_000, 100_000, 300_000]), step=draw.randint(1, max(1, last - 20))))
     return Story(
         seed=seed,
         executors=executors,
@@ -142,9 +197,7 @@ def story_of(seed: int, target: Target = SHORT_JOB) -> Story:
 
 def _draw_fault(draw: random.Random, step: int) -> faults.Fault:
     after_s, member = round(draw.uniform(0, 0.06), 4), draw.randrange(_WORKERS)
-    kind = draw.choices(
-        ["kill", "scale", "stop", "slow", "notice", "migrate", "kill_all"], [30, 36, 6, 8, 12, 6, 2], k=1
-    )[0]
+    kind = draw.choices(list(_WEIGHTS), list(_WEIGHTS.values()), k=1)[0]
     match kind:
         case "kill":
             return faults.kill(member=member, step=step, after_s=after_s)
@@ -158,19 +211,38 @@ def _draw_fault(draw: random.Random, step: int) -> faults.Fault:
             return faults.notice(member=member, step=step, after_s=after_s)
         case "migrate":
             return faults.migrate(member=member, step=step, after_s=after_s)
-        case _:
+        case "kill_all":
             return faults.kill_all(step=step, after_s=after_s)
+        case "burst":
+            whom: faults.Whom = draw.choice(["members", "newcomers", "anybody"])
+            return faults.burst(draw.randint(2, _WORKERS), whom=whom, step=step, after_s=after_s)
+        case "notice_all":
+            return faults.notice_all(step=step, after_s=after_s)
+        case "migrate_all":
+            return faults.migrate_all(step=step, after_s=after_s)
+        case "demand":
+            return faults.demand(draw.choice(_DEMANDS), step=step, after_s=after_s)
+        case _:
+            return faults.checkpoint(step=step, after_s=after_s)
 
 
-def _draw_coordinator_loss(draw: random.Random, step: int) -> faults.Fault:
+def _draw_coordinator_fault(draw: random.Random, step: int, lost_after_s: float) -> faults.Fault:
+    after_s, kind = round(draw.uniform(0, 0.06), 4), draw.choice(["kill", "kill", "kill", "pause", "stop", "interrupt"])
     meanwhile = []
     if draw.random() < 0.5:
         one = draw.choice([faults.kill, faults.kill, faults.notice, faults.stop])
         meanwhile = [one(member=draw.randrange(_WORKERS), after_s=round(draw.uniform(0, 0.2), 4))]
     down_s = round(draw.choice([0.0, draw.uniform(0, 0.5), draw.uniform(0.5, 3)]), 4)
-    return faults.kill_coordinator(
-        step=step, after_s=round(draw.uniform(0, 0.06), 4), down_s=down_s, meanwhile=meanwhile
-    )
+    match kind:
+        case "kill":
+            return faults.kill_coordinator(step=step, after_s=after_s, down_s=down_s, meanwhile=meanwhile)
+        case "pause":
+            seconds = round(lost_after_s * draw.uniform(1, 4), 4)
+            return faults.pause_coordinator(step=step, after_s=after_s, seconds=seconds, meanwhile=meanwhile)
+        case "stop":
+            return faults.stop_job(step=step, after_s=after_s)
+        case _:
+            return faults.interrupt(step=step, after_s=after_s)
 
 
 def _draw_point(draw: random.Random, last: int) -> FaultPoint:
@@ -198,8 +270,8 @@ def run_story(
 ) -> Outcome:
     begun = time.monotonic()
     outcome = Outcome(seed=story.seed, verdict="equal", story=story.lines())
-    with start(
-        target.script,
+    job = start(
+        _own_script(target, out),
         out=out,
         workers=_WORKERS,
         executors=story.executors,
@@ -208,11 +280,13 @@ def run_story(
         lost_after_s=target.lost_after_s,
         script_args=target.arguments,
         points=story.points,
+        edits=target.edits,
         nursery=nursery,
-    ) as job:
+    )
+    with contextlib.closing(job):
         try:
             outcome.story = [*faults.play(job, story.faults, strict=False), *map(str, story.points)]
-            code = job.wait(_TIMEOUT_S)
+            code = _until_done(job)
             if code:
                 outcome.verdict, outcome.problem = "failed", _last_line(job.output())
             else:
@@ -223,8 +297,34 @@ def run_story(
         except TimeoutError as error:
             outcome.verdict, outcome.problem = "hung", str(error)[:300]
         outcome.rescales, outcome.lost = len(job.events("rescale")), len(job.events("executor_lost"))
+        outcome.promises = [str(finding) for finding in job.promises().findings]
+        if outcome.promises and outcome.verdict == "equal":
+            outcome.verdict, outcome.problem = "broken promise", outcome.promises[0]
+        if outcome.verdict != "equal":
+            record = json.dumps(job.record.as_json(), indent=1)
+            out.with_name(f"{out.name}.record.json").write_text(record)
     outcome.seconds = round(time.monotonic() - begun, 1)
     return outcome
+
+
+def _own_script(target: Target, out: Path) -> Path:
+    """A copy, if somebody may edit it."""
+    if target.edits is None:
+        return target.script
+    folder = out.with_name(f"{out.name}.code")
+    folder.mkdir(parents=True, exist_ok=True)
+    return Path(shutil.copy(target.script, folder))
+
+
+def _until_done(job: RunningJob) -> int:
+    """The exit code in the end; a job that ended because all its executors were told to go is resumed."""
+    for _ in range(_MAX_RESUMES):
+        code = job.wait(_TIMEOUT_S)
+        last = [event["event"] for event in job.events() if event["event"] in ("finished", "stopped", "failed")][-1:]
+        if code == 0 or last != ["stopped"]:
+            break
+        job.resume()
+    return code
 
 
 def result_of(job: RunningJob) -> Result:
@@ -286,7 +386,8 @@ def main() -> None:
             outcome = run_story(story_of(seed, target), expected, out, nursery, target)
             if outcome.verdict == "equal" or options.keep is None:
                 shutil.rmtree(out, ignore_errors=True)
-                for left in out.parent.glob(f"{out.name}.coordinator.log*"):
+                shutil.rmtree(out.with_name(f"{out.name}.code"), ignore_errors=True)
+                for left in out.parent.glob(f"{out.name}.*"):
                     left.unlink()
             return outcome
 
@@ -305,7 +406,8 @@ def main() -> None:
 def _line(outcome: Outcome) -> str:
     text = f"seed {outcome.seed}: {outcome.verdict} in {outcome.seconds} s, "
     text += f"{outcome.rescales} rescales, {outcome.lost} lost: {'; '.join(outcome.story)}"
-    return text + (f"\n    {outcome.problem}" if outcome.problem else "")
+    found = [one for one in outcome.promises if one != outcome.problem]
+    return "\n    ".join([text, *([outcome.problem] if outcome.problem else []), *found[:4]])
 
 
 def _write(path: Path, expected: Result, outcomes: dict[int, Outcome]) -> None:

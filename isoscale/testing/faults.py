@@ -9,9 +9,6 @@ an executor, given to `testing.start` before the job begins.
 
 from __future__ import annotations
 
-import signal
-import threading
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -22,23 +19,53 @@ from isoscale.testing.running import JobEndedError, RunningJob
 __all__ = [
     "POINTS",
     "Fault",
+    "Kind",
     "at",
+    "burst",
+    "checkpoint",
+    "demand",
+    "edit",
+    "flood",
+    "interrupt",
     "kill",
     "kill_all",
     "kill_coordinator",
     "kill_loaders",
     "migrate",
+    "migrate_all",
     "notice",
+    "notice_all",
+    "pause_coordinator",
     "play",
     "scale",
     "slow",
     "stop",
+    "stop_job",
 ]
 
-Kind = Literal["kill", "stop", "slow", "notice", "scale", "migrate", "kill_coordinator", "kill_all", "kill_loaders"]
-
-_SLICE_S = 0.03
-_PATIENCE_S = 30.0
+Kind = Literal[
+    "kill",
+    "stop",
+    "slow",
+    "notice",
+    "scale",
+    "migrate",
+    "kill_coordinator",
+    "kill_all",
+    "kill_loaders",
+    "pause_coordinator",
+    "notice_all",
+    "burst",
+    "edit",
+    "flood",
+    "demand",
+    "stop_job",
+    "interrupt",
+    "checkpoint",
+    "migrate_all",
+]
+#: whom a burst hits: who trains; who was called up and is not there yet; everybody there is
+Whom = Literal["members", "newcomers", "anybody"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,13 +80,19 @@ class Fault:
     #: how many times slower, and for how many seconds
     factor: float = 1.0
     seconds: float = 0.0
-    #: what happens while there is no coordinator
+    #: how many executors, or lines
+    count: int = 0
+    whom: Whom = "members"
+    #: what happens while there is no coordinator, or one that does not run
     meanwhile: tuple[Fault, ...] = ()
 
     def __str__(self) -> str:
         who = f" executor {self.executor}" if self.executor is not None else ""
         who += f" member {self.member}" if self.member is not None else ""
-        what = f" {self.target}" if self.target else ""
+        what = f" {_short(self.target)}" if self.target else ""
+        what += f" of {self.count} {self.whom}" if self.kind == "burst" else ""
+        what += f" of {self.count} lines" if self.kind == "flood" else ""
+        what += f" for {self.seconds:.1f} s" if self.kind == "pause_coordinator" else ""
         what += f" {self.factor:.1f}x" if self.kind == "slow" else ""
         also = f" ({', '.join(map(str, self.meanwhile))})" if self.meanwhile else ""
         return f"{self.kind}{who}{what} @{self.step}+{self.after_s:.3f}s{also}"
@@ -121,6 +154,57 @@ def kill_all(*, step: int = 0, after_s: float = 0.0) -> Fault:
     return Fault(kind="kill_all", step=step, after_s=after_s)
 
 
+def pause_coordinator(*, seconds: float, step: int = 0, after_s: float = 0.0, meanwhile: Sequence[Fault] = ()) -> Fault:
+    """SIGSTOP, and SIGCONT so many seconds later; `meanwhile` happens in between, by its `after_s`."""
+    return Fault(kind="pause_coordinator", step=step, after_s=after_s, seconds=seconds, meanwhile=tuple(meanwhile))
+
+
+def notice_all(*, step: int = 0, after_s: float = 0.0) -> Fault:
+    """SIGTERM to every executor at once, spares too: a whole machine is going to be taken away."""
+    return Fault(kind="notice_all", step=step, after_s=after_s)
+
+
+def burst(count: int, *, whom: Whom = "members", step: int = 0, after_s: float = 0.0) -> Fault:
+    """`kill -9` of so many within milliseconds. For newcomers some are asked for first, up to the number of logical
+    workers."""
+    return Fault(kind="burst", count=count, whom=whom, step=step, after_s=after_s)
+
+
+def edit(*, step: int = 0, after_s: float = 0.0) -> Fault:
+    """Somebody edits the script while it runs (`RunningJob.edit`)."""
+    return Fault(kind="edit", step=step, after_s=after_s)
+
+
+def flood(lines: int, *, step: int = 0, after_s: float = 0.0) -> Fault:
+    """For `short_job`: every executor prints so many lines at once."""
+    return Fault(kind="flood", count=lines, step=step, after_s=after_s)
+
+
+def demand(target: str, *, step: int = 0, after_s: float = 0.0) -> Fault:
+    """A request that no job can fulfil, and that must be refused."""
+    return Fault(kind="demand", target=target, step=step, after_s=after_s)
+
+
+def stop_job(*, step: int = 0, after_s: float = 0.0) -> Fault:
+    """`isoscale stop DIR`, and `isoscale resume DIR` when it has ended."""
+    return Fault(kind="stop_job", step=step, after_s=after_s)
+
+
+def interrupt(*, step: int = 0, after_s: float = 0.0) -> Fault:
+    """Ctrl-C, and `isoscale resume DIR`."""
+    return Fault(kind="interrupt", step=step, after_s=after_s)
+
+
+def checkpoint(*, step: int = 0, after_s: float = 0.0) -> Fault:
+    """`isoscale checkpoint DIR`."""
+    return Fault(kind="checkpoint", step=step, after_s=after_s)
+
+
+def migrate_all(*, step: int = 0, after_s: float = 0.0) -> Fault:
+    """All members shall go, and others come in their place."""
+    return Fault(kind="migrate_all", step=step, after_s=after_s)
+
+
 def at(
     point: str, *, executor: int, step: int | None = None, action: Action = "kill", seconds: float = 1
 ) -> FaultPoint:
@@ -133,6 +217,8 @@ def at(
 def play(job: RunningJob, story: Sequence[Fault], *, strict: bool = True) -> list[str]:
     """Everything in order of steps; what really happened. With `strict` JobEndedError is raised if a fault came too
     late for the job, or found nobody."""
+    from isoscale.testing.acts import perform
+
     done: list[str] = []
     for fault in sorted(story, key=lambda one: (one.step, one.after_s)):
         try:
@@ -149,63 +235,5 @@ def play(job: RunningJob, story: Sequence[Fault], *, strict: bool = True) -> lis
     return done
 
 
-def perform(job: RunningJob, fault: Fault) -> bool:
-    """Now. False if there was nobody to do it to."""
-    time.sleep(fault.after_s)
-    match fault.kind:
-        case "scale":
-            return job.try_scale(fault.target)
-        case "kill_coordinator":
-            return _replace_coordinator(job, fault)
-        case "kill_all":
-            return sum(job.kill(executor) for executor in job.pids()) > 0
-    executor = _executor_of(job, fault)
-    if executor is None:
-        return False
-    match fault.kind:
-        case "kill":
-            return job.kill(executor)
-        case "kill_loaders":
-            return job.kill_loaders(executor)
-        case "stop":
-            return job.stop(executor)
-        case "notice":
-            return job.notice(executor)
-        case "slow":
-            threading.Thread(target=_slow_down, args=(job, executor, fault), daemon=True).start()
-            return True
-        case "migrate":
-            with job.handle() as handle:
-                handle.migrate(executor)
-            return True
-    raise AssertionError(fault.kind)
-
-
-def _executor_of(job: RunningJob, fault: Fault) -> int | None:
-    if fault.executor is not None:
-        return fault.executor
-    members = job.members()
-    return members[(fault.member or 0) % len(members)] if members else None
-
-
-def _replace_coordinator(job: RunningJob, fault: Fault) -> bool:
-    job.kill_coordinator()
-    begun = time.monotonic()
-    for one in sorted(fault.meanwhile, key=lambda one: one.after_s):
-        time.sleep(max(0.0, begun + one.after_s - time.monotonic()))
-        executor = _executor_of(job, one)
-        if executor is not None:
-            job.signal(executor, {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}.get(one.kind, signal.SIGTERM))
-    time.sleep(max(0.0, begun + fault.seconds - time.monotonic()))
-    job.resume()
-    return True
-
-
-def _slow_down(job: RunningJob, executor: int, fault: Fault) -> None:
-    deadline = time.monotonic() + fault.seconds
-    while time.monotonic() < deadline and job.stop(executor):
-        time.sleep(_SLICE_S * (fault.factor - 1) / fault.factor)
-        if not job.signal(executor, signal.SIGCONT):
-            return
-        time.sleep(_SLICE_S / fault.factor)
-    job.signal(executor, signal.SIGCONT)
+def _short(text: str) -> str:
+    return text if len(text) <= 24 else f"{text[:12]}... ({len(text)} characters)"

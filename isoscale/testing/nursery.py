@@ -94,7 +94,6 @@ class Nursery:
         )
         return ForkedProcess(pid, code_file)
 
-
     def end_executors(self, token_file: Path) -> None:
         """Kill those that were forked for the run with this token; coordinators that were killed left them behind."""
         with contextlib.suppress(OSError, ValueError):

@@ -2,6 +2,8 @@
 
 Everything is read from the run's directory (events, process ids), so it works while the coordinator is dead.
 A process is only ever signalled if it is the one that was started: pid and time of birth must agree.
+Whatever is done to the job here is written into `RunningJob.record`, and at the end the log is held against it
+(`isoscale.analysis.promises`): a story in which a promise was broken fails, whatever its digest.
 """
 
 from __future__ import annotations
@@ -19,14 +21,16 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from isoscale import env
+from isoscale.analysis.promises import Deed, Record, Verdict, check
 from isoscale.backends.local import born
 from isoscale.errors import IsoscaleError
 from isoscale.protocol.events import read_events
 from isoscale.runtime.fault_points import FaultPoint
 from isoscale.runtime.handle import JobHandle
 from isoscale.testing.nursery import ForkedProcess, Nursery
+from isoscale.testing.recording import RecordingHandle
 
-__all__ = ["JobEndedError", "RunningJob", "start"]
+__all__ = ["BrokenPromiseError", "JobEndedError", "RunningJob", "start"]
 
 Found = TypeVar("Found")
 
@@ -34,10 +38,15 @@ Found = TypeVar("Found")
 _COMMAND = "import faulthandler, signal; faulthandler.register(signal.SIGUSR1); from isoscale.cli import main; main()"
 _POLL_S = 0.01
 _PATIENCE_S = 240.0
+_DEEDS = {signal.SIGKILL: "kill", signal.SIGSTOP: "stop", signal.SIGCONT: "continue", signal.SIGTERM: "notice"}
 
 
 class JobEndedError(Exception):
     """Raised when something is waited for that cannot come any more."""
+
+
+class BrokenPromiseError(AssertionError):
+    """Raised at the end of a story in which the job did not keep what isoscale promises."""
 
 
 def start(
@@ -54,10 +63,15 @@ def start(
     options: Sequence[str] = (),
     script_args: Sequence[str] = (),
     points: Sequence[FaultPoint] = (),
+    edits: tuple[str, str] | None = None,
     cwd: str | Path | None = None,
     nursery: Nursery | None = None,
 ) -> RunningJob:
-    """`isoscale run SCRIPT` with these options; `points` are faults inside executors (`faults.at`)."""
+    """`isoscale run SCRIPT` with these options.
+
+    `points` are faults inside executors (`faults.at`); `edits` is a text of the script and what `RunningJob.edit` puts
+    in its place.
+    """
     arguments = ["run", str(script), "--workers", str(workers), "--out", str(out), "--lost-after", str(lost_after_s)]
     if executors is not None and plan is None:
         arguments += ["--executors", str(executors)]
@@ -67,12 +81,14 @@ def start(
     arguments += ["--resume"] if resume else []
     arguments += [*options, *(["--", *script_args] if script_args else [])]
     job = RunningJob(Path(out), cwd=cwd, nursery=nursery)
+    job.script, job.edits = Path(script), edits
+    job.record.faulty |= {point.executor for point in points}
     job._launch(arguments, points)
     return job
 
 
 class RunningJob:
-    """Also a context manager: at its end nothing of the job is left running."""
+    """Also a context manager: at its end nothing of the job is left running, and it has kept its promises."""
 
     def __init__(self, directory: Path, *, cwd: str | Path | None = None, nursery: Nursery | None = None) -> None:
         self.directory = directory
@@ -84,6 +100,13 @@ class RunningJob:
         self._events_size = 0
         #: pid and birth of every process that was seen
         self._seen: dict[int, int] = {}
+        #: all that was done to it here
+        self.record = Record()
+        #: what `edit` changes in which file, if anything
+        self.script = Path()
+        self.edits: tuple[str, str] | None = None
+        #: promises that this story breaks on purpose, and why
+        self._exempt: dict[str, str] = {}
 
     def __enter__(self) -> RunningJob:
         return self
@@ -92,6 +115,8 @@ class RunningJob:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+        if kind is None:
+            self.check_promises()
 
     def close(self) -> None:
         """Kill whatever still runs."""
@@ -157,7 +182,25 @@ class RunningJob:
         return path.read_text(errors="replace") if path.exists() else ""
 
     def handle(self) -> JobHandle:
-        return JobHandle(self.directory)
+        return RecordingHandle(self.directory, self.record.asked)
+
+    # ---- promises ----
+
+    def promises(self) -> Verdict:
+        """What became of them so far, by the log and by what was done here."""
+        settings = _read_json(self.directory / "control" / "job.json").get("settings")
+        summary = _read_json(self.directory / "summary.json")
+        return check(self.events(), record=self.record, settings=settings, summary=summary)
+
+    def exempt(self, promise: str, because: str) -> None:
+        """This story breaks that one on purpose."""
+        self._exempt[promise] = because
+
+    def check_promises(self) -> None:
+        """Raises BrokenPromiseError, with all that was found."""
+        found = [finding for finding in self.promises().findings if finding.promise not in self._exempt]
+        if found:
+            raise BrokenPromiseError("\n".join([f"{self.directory} broke its promises:", *map(str, found)]))
 
     # ---- waiting ----
 
@@ -165,7 +208,7 @@ class RunningJob:
         """Until `condition` gives something true. Raises JobEndedError or TimeoutError."""
         deadline = time.monotonic() + timeout_s
         while True:
-            ended = self._coordinator is None or self._coordinator.poll() is not None
+            ended = self.has_ended
             found = condition()
             if found:
                 return found
@@ -208,11 +251,17 @@ class RunningJob:
 
     # ---- doing ----
 
-    def signal(self, executor: int, number: int) -> bool:
+    def did(self, what: str, executor: int | None = None, pid: int | None = None, seconds: float = 0.0) -> None:
+        """Write a deed down; before it is done, so that nothing it causes can come first."""
+        self.record.deeds.append(Deed(t=time.time(), what=what, executor=executor, pid=pid, seconds=seconds))
+
+    def signal(self, executor: int, number: int, *, record: bool = True) -> bool:
         """False if that executor is gone already."""
         pid = self.pids().get(executor)
         if pid is None:
             return False
+        if record:
+            self.did(_DEEDS.get(signal.Signals(number), "signal"), executor, pid)
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
             return True
@@ -224,6 +273,7 @@ class RunningJob:
     def kill_loaders(self, executor: int) -> bool:
         """The loader processes of an executor, with SIGKILL. False if it has none at the moment."""
         pid, killed = self.pids().get(executor), 0
+        self.did("kill_loaders", executor, pid)
         for child in _forks_of(pid) if pid is not None else []:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
@@ -241,8 +291,32 @@ class RunningJob:
     def kill_coordinator(self) -> None:
         assert self._coordinator is not None
         self.pids()
+        self.did("kill_coordinator")
         self._coordinator.kill()
         self._coordinator.wait()
+
+    def stop_coordinator(self) -> None:
+        """It neither runs nor ends until `continue_coordinator`: SIGSTOP."""
+        self._signal_coordinator(signal.SIGSTOP, "stop_coordinator")
+
+    def continue_coordinator(self) -> None:
+        self._signal_coordinator(signal.SIGCONT, "continue_coordinator")
+
+    def interrupt(self) -> int:
+        """Ctrl-C at the coordinator's terminal; its exit code. Its executors end with it."""
+        self._signal_coordinator(signal.SIGINT, "interrupt")
+        return self.wait()
+
+    def _signal_coordinator(self, number: int, deed: str) -> None:
+        assert self._coordinator is not None
+        self.did(deed)
+        if self._coordinator.poll() is None:
+            os.kill(self._coordinator.pid, number)
+
+    @property
+    def has_ended(self) -> bool:
+        """There is no coordinator (any more)."""
+        return self._coordinator is None or self._coordinator.poll() is not None
 
     def kill_all(self) -> None:
         """Coordinator first, so that nobody is replaced."""
@@ -255,6 +329,7 @@ class RunningJob:
 
     def resume(self) -> None:
         """Another coordinator: `isoscale resume DIR`."""
+        self.did("resume")
         self._launch(["resume", str(self.directory)], ())
 
     def hurry(self) -> None:
@@ -263,16 +338,46 @@ class RunningJob:
         self.wait_for((self.directory / "events.jsonl").exists, "the run's directory")
         (self.directory / "hurry").touch()
 
+    def flood(self, lines: int) -> None:
+        """For `short_job`: print so many lines, now, on every executor."""
+        self.did("flood", seconds=30.0)
+        write_atomic(self.directory / "flood", f"{time.time()} {lines}")
+
+    def edit(self) -> bool:
+        """Change the script while the job runs, as `start` was told. False if it does not say how, or did so before."""
+        if self.edits is None:
+            return False
+        (old, new), self.edits = self.edits, None
+        text = self.script.read_text()
+        assert old in text, f"{self.script} has no {old!r}"
+        self.did("edit")
+        write_atomic(self.script, text.replace(old, new))
+        return True
+
     def scale(self, target: int | str) -> dict[str, Any]:
         """Raises IsoscaleError if nobody is there to ask, or the answer is no."""
         with self.handle() as handle:
             return handle.scale_to(target)
 
     def try_scale(self, target: int | str) -> bool:
-        with contextlib.suppress(IsoscaleError, TimeoutError):
-            self.scale(target)
+        return self.try_to(lambda handle: handle.scale_to(target))
+
+    def try_to(self, ask: Callable[[JobHandle], object]) -> bool:
+        """Ask something of the job. False if nobody is there, or the answer is no."""
+        with contextlib.suppress(IsoscaleError, TimeoutError), self.handle() as handle:
+            ask(handle)
             return True
         return False
+
+    def demand(self, target: str) -> bool:
+        """Ask for what no job can do. True if the answer is no, and nothing else."""
+        begun = time.time()
+        with contextlib.suppress(IsoscaleError, TimeoutError), self.handle() as handle:
+            assert isinstance(handle, RecordingHandle)
+            handle.absurd = True
+            handle.scale_to(target)
+        mine = [asked for asked in self.record.asked if asked.absurd and asked.t >= begun]
+        return bool(mine) and mine[-1].ok is False
 
     # ---- parts ----
 
@@ -306,6 +411,20 @@ class RunningJob:
             if f"{env.TOKEN_FILE}={token}".encode() in variables:
                 return born(pid)
         return 0
+
+
+def write_atomic(path: Path, text: str) -> None:
+    """Whoever looks meanwhile sees the old text or the new one."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
+    temporary.write_text(text)
+    temporary.replace(path)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    with contextlib.suppress(OSError, ValueError):
+        found = json.loads(path.read_text())
+        return found if isinstance(found, dict) else {}
+    return {}
 
 
 def _handles(pid: int, number: int) -> bool:

@@ -6,15 +6,18 @@ Random transforms from three streams, dropout, batch norm, momentum, a schedule,
 by `job.loader`, or with `stream` by `job.stream`, and fails unless each sample of each epoch was used once. As soon
 as there is a file `hurry` in the run's directory turns take no longer than they must: a test that is done with a job
 need not wait for it. With `wait` turns take longer and longer until then: the job is not done before the test is.
+A file `flood` there with a word and a number makes every executor print so many lines, once for every word.
 """
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import random
 import signal
 import sys
 import time
+from pathlib import Path
 from types import FunctionType
 from typing import Any
 
@@ -27,6 +30,8 @@ import isoscale
 
 EPOCHS, TURN_S, LOADER_PROCESSES, STREAMS, WAITS = 4, 0.01, 0, False, False
 SAMPLES, VALIDATION = 640, 100
+#: the last flood that was printed
+FLOOD = ""
 #: the step from which on a job that waits becomes slower
 SLOWER_FROM = 30
 
@@ -101,11 +106,26 @@ def check_ledger(totals: dict[str, Any], data: Noisy) -> None:
 def linger(job: isoscale.Job, seconds: float) -> None:
     late = max(0, job.step - SLOWER_FROM) if WAITS else 0
     deadline = time.monotonic() + seconds * (1 + late**2 / 10)
+    print_flood(job.out / "flood")
     while seconds and not (job.out / "hurry").exists():
         left = deadline - time.monotonic()
         if left <= 0:
             return
         time.sleep(min(left, 0.05))
+
+
+def print_flood(wanted: Path) -> None:
+    """A million lines from one turn: whoever shows them must not keep anybody waiting."""
+    global FLOOD
+    with contextlib.suppress(OSError, ValueError):
+        word, lines = wanted.read_text().split()
+        if word == FLOOD:
+            return
+        FLOOD = word
+        block = "".join(f"{number:04d} and nothing else is in this line of a flood\n" for number in range(1000))
+        for _ in range(int(lines) // 1000):
+            sys.stdout.write(block)
+        sys.stdout.flush()
 
 
 def do_without_compiler() -> None:

@@ -50,7 +50,9 @@ class Records:
     def streamed(self, **fact: Any) -> None:
         pass
 
-    def step(self, *, step: int, epoch: int, values: Combined, seconds: float, samples: int, total: int) -> None:
+    def step(
+        self, *, step: int, epoch: int, values: Combined, seconds: float, samples: int, total: int, place: Any
+    ) -> None:
         self.logged_values.append(
             {name: {rank: exact(value) for rank, value in by_rank.items()} for name, by_rank in values.by_rank.items()}
         )

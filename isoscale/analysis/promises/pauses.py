@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from isoscale.analysis.fields import executor_of, seconds, text
 from isoscale.analysis.promises.history import Entry, History
@@ -20,6 +21,8 @@ __all__ = ["CAUSES", "FACTOR", "SLOW_STEPS", "judge"]
 
 FACTOR = 2.0
 SLOW_STEPS = 5
+#: a rescale is written down a few events after its first step
+_LATE_EVENTS = 8
 #: what a pause may be for, and which timers each of them waits for
 CAUSES = {
     "switch": "lost_after_s: members form the new group beside training, and hand over at a seal",
@@ -46,9 +49,9 @@ def judge(history: History, record: Record | None) -> Opinion:
         opinion.cannot_tell("nobody tells after how many seconds an executor counts as lost")
         return opinion
     worst: dict[str, tuple[float, float]] = {}
-    slowest = _slowest(history)
+    slowest, away = _slowest(history), list(_away(history, record, limits))
     for before, after, pause in _gaps(history):
-        causes = _causes(history, record, limits, before, after, pause)
+        causes = _causes(history, record, limits, away, before, after, pause)
         if not causes:
             continue
         bound = FACTOR * sum(cause.seconds for cause in causes) + SLOW_STEPS * slowest
@@ -75,11 +78,8 @@ def _gaps(history: History) -> Iterator[tuple[Entry, Entry, float]]:
     By the log, or by the executor's own clock if that says less: a coordinator may write late, and an executor that
     has just come counts from its start.
     """
-    for (before, at), (after, then) in zip(
-        zip(history.steps, history.committed_at, strict=True),
-        list(zip(history.steps, history.committed_at, strict=True))[1:],
-        strict=False,
-    ):
+    committed = zip(history.steps, history.committed_at, strict=True)
+    for (before, at), (after, then) in pairwise(committed):
         told = after.entry.t - before.entry.t
         if after.step == before.step + 1 and after.seconds is not None:
             told = min(told, after.seconds, max(0.0, then - at) or told)
@@ -89,28 +89,33 @@ def _gaps(history: History) -> Iterator[tuple[Entry, Entry, float]]:
 def _slowest(history: History) -> float:
     """Of the steps between which nothing is in the log."""
     found = [1.0]
-    for one, two in zip(history.steps, history.steps[1:], strict=False):
+    for one, two in pairwise(history.steps):
         if two.entry.index == one.entry.index + 1 and two.seconds is not None:
             found.append(min(two.seconds, max(0.0, two.entry.t - one.entry.t) or two.seconds))
     return max(found)
 
 
 def _causes(
-    history: History, record: Record | None, limits: Limits, before: Entry, after: Entry, pause: float
+    history: History,
+    record: Record | None,
+    limits: Limits,
+    away: list[tuple[str, float, float]],
+    before: Entry,
+    after: Entry,
+    pause: float,
 ) -> list[_Cause]:
     lost_after = limits.lost_after_s or 0.0
     begin, end = after.t - pause - 1.0, after.t
     found: list[_Cause] = []
     first = bisect_left(history.entries, before.index, key=lambda entry: entry.index)
-    for entry in history.entries[first:]:
-        if entry.index > after.index + 8:  # a rescale is written down after its first step
+    for place in range(first, len(history.entries)):
+        entry = history.entries[place]
+        if entry.index > after.index + _LATE_EVENTS:
             break
         found += _cause_of(history, limits, entry, late=entry.index > after.index)
     found += [
-        _Cause(
-            "no coordinator" if kind else "coordinator paused", min(stop, end) - max(start, begin) + extra + lost_after
-        )
-        for kind, start, stop, extra in _away(history, record, limits)
+        _Cause(name, min(stop, end) - max(start, begin) + lost_after)
+        for name, start, stop in away
         if stop > begin and start < end
     ]
     if record is not None and _is_slowed(record, end, pause):
@@ -139,14 +144,14 @@ def _cause_of(history: History, limits: Limits, entry: Entry, *, late: bool) -> 
     return []
 
 
-def _away(history: History, record: Record | None, limits: Limits) -> Iterator[tuple[bool, float, float, float]]:
-    """Whether there was none (or one that did not run), from, until, and what finding another one may take."""
-    for one, two in zip(history.lives, history.lives[1:], strict=False):
-        yield True, one.entries[-1].t, two.entries[0].t + limits.adoption_s, 0.0
+def _away(history: History, record: Record | None, limits: Limits) -> Iterator[tuple[str, float, float]]:
+    """When there was no coordinator, or one that did not run: the cause, from, until."""
+    for one, two in pairwise(history.lives):
+        yield "no coordinator", one.entries[-1].t, two.entries[0].t + limits.adoption_s
     for entry in history.named("coordinator_paused"):
-        yield False, entry.t - (seconds(entry.event, "seconds") or 0.0), entry.t, 0.0
+        yield "coordinator paused", entry.t - (seconds(entry.event, "seconds") or 0.0), entry.t
     for start, stop in record.pauses() if record is not None else ():
-        yield False, start, stop, 0.0
+        yield "coordinator paused", start, stop
 
 
 def _start_up(history: History, joined: Entry) -> float:
