@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import base64
 import datetime
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
+from itertools import zip_longest
 
 from isoscale.analysis.figures import draw_timeline, render
+from isoscale.analysis.promise_rows import SAID, PromiseRow, heading, rows, short
+from isoscale.analysis.promises import Verdict
 from isoscale.analysis.report_tables import Cell, Html, Table, tables
 from isoscale.analysis.values import Timeline
 from isoscale.analysis.words import STATES, count, duration, sizes, title
@@ -49,6 +52,14 @@ td { border-bottom: 1px solid var(--line); }
 td.more { color: var(--soft); text-align: center; }
 .bar { display: inline-block; width: 60px; height: 8px; background: #e9ebee; border-radius: 4px; margin-right: .5rem; }
 .bar i { display: block; height: 100%; background: #d9820f; border-radius: 4px; }
+table.promises td { padding-top: .45rem; padding-bottom: .45rem; }
+table.promises td:nth-child(2) { width: 45%; }
+table.promises p { margin: 0; }
+.said { display: inline-block; padding: 0 .6rem; border-radius: 1rem; white-space: nowrap;
+  background: #eceef1; color: #3b424c; }
+.said.kept { background: #dff0e6; color: #1d5c3f; }
+.said.broken { background: #fbe1dc; color: #8f1d06; }
+td.soft { color: var(--soft); }
 section + section { margin-top: 3.5rem; border-top: 2px solid var(--line); padding-top: 2rem; }
 footer { color: var(--soft); font-size: .8rem; margin-top: 3rem; }
 """
@@ -56,9 +67,15 @@ footer { color: var(--soft); font-size: .8rem; margin-top: 3rem; }
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
-def page(shown: Sequence[Timeline], *, jobs_left_out: int = 0, profile_png: bytes = b"") -> str:
-    """One section per timeline, then the picture of a profile if there is one."""
-    sections = [_section(one) for one in shown]
+def page(
+    shown: Sequence[Timeline],
+    *,
+    verdicts: Sequence[Verdict | None] = (),
+    jobs_left_out: int = 0,
+    profile_png: bytes = b"",
+) -> str:
+    """One section per timeline, then the picture of a profile if there is one. `verdicts`: of each, in this order."""
+    sections = [_section(one, verdict) for one, verdict in zip_longest(shown, verdicts[: len(shown)]) if one]
     if profile_png:
         sections.append(f"<section><h2>Profile</h2>{_image(profile_png, 'throughput over executors')}</section>")
     if jobs_left_out:
@@ -74,7 +91,7 @@ def page(shown: Sequence[Timeline], *, jobs_left_out: int = 0, profile_png: byte
     )
 
 
-def _section(shown: Timeline) -> str:
+def _section(shown: Timeline, verdict: Verdict | None = None) -> str:
     if shown.simulated:
         when = f"simulated, from second {shown.start:,.0f} on" if shown.state != "empty" else ""
     else:
@@ -85,12 +102,29 @@ def _section(shown: Timeline) -> str:
         parts.append(f'<pre class="error">{escape(shown.error)}</pre>')
     if shown.state == "empty":
         return f"{parts[0]}<p>The log has no events.</p></section>"
-    parts += [_facts(shown), _image(render(draw_timeline(shown, heading=False)), f"timeline of {title(shown)}")]
+    parts.append(_facts(shown, {"promises": short(verdict)} if verdict is not None else {}))
+    parts.append(_image(render(draw_timeline(shown, heading=False)), f"timeline of {title(shown)}"))
+    if verdict is not None:
+        parts.append(_promises(verdict, shown.start))
     parts += [_table(table) for table in tables(shown) if table.rows]
     return "".join(parts) + "</section>"
 
 
-def _facts(shown: Timeline) -> str:
+def _promises(verdict: Verdict, start: float) -> str:
+    body = "".join(_promise(row) for row in rows(verdict, start))
+    head = "<thead><tr><th></th><th>promise</th><th>what was seen</th></tr></thead>"
+    table = f'<table class="promises">{head}<tbody>{body}</tbody></table>'
+    return f'<h2>{heading(verdict)}</h2><div class="scroll">{table}</div>'
+
+
+def _promise(row: PromiseRow) -> str:
+    said = f'<span class="said {row.said}">{SAID[row.said]}</span>'
+    soft = "" if row.said == "broken" else ' class="soft"'
+    lines = "".join(f"<p>{escape(line)}</p>" for line in row.lines)
+    return f"<tr><td>{said}</td><td>{escape(row.statement)}</td><td{soft}>{lines}</td></tr>"
+
+
+def _facts(shown: Timeline, more: Mapping[str, str]) -> str:
     lost = sum(mark.kind == "lost" for mark in shown.marks)
     pauses = [rescale.pause_s for rescale in shown.rescales if rescale.pause_s is not None]
     facts = {
@@ -108,6 +142,7 @@ def _facts(shown: Timeline) -> str:
         "idle": "" if shown.idle is None else f"{shown.idle:.0%}",
         "time of all executors": duration(shown.executor_s) if shown.executor_s else "",
         "coordinator's term": "" if shown.term is None else str(shown.term),
+        **more,
         **{name: f"{value:.6g}" for name, value in shown.logged[:24]},
     }
     shown_facts = "".join(

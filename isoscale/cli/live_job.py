@@ -16,6 +16,7 @@ from isoscale.cli.ended import status_after
 from isoscale.cli.live import status_table
 from isoscale.cli.metrics import metrics_text
 from isoscale.cli.progress import Progress
+from isoscale.cli.promises import warn_if_broken
 from isoscale.cli.run import ToldExit, report_failure, report_success
 from isoscale.errors import UserError
 from isoscale.runtime.handle import JobHandle
@@ -127,4 +128,5 @@ def resume(directory: Directory) -> None:
         report_success(console, result, 0, directory)
     else:
         report_failure(result, directory)
+    warn_if_broken(directory, directory)
     raise ToldExit(result.exit_code)

@@ -12,8 +12,10 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from isoscale.analysis.promises import Verdict
 from isoscale.analysis.timeline import Timeline, as_json, jobs_of, timeline
 from isoscale.analysis.words import subtitle, title
+from isoscale.cli.promises import promises_table, verdict_of
 from isoscale.errors import UserError
 from isoscale.protocol.events import read_events
 
@@ -40,23 +42,26 @@ _MAX_JOBS = 20
 
 
 def report(directory: Directory, out: OutFile = None, as_json_: AsJson = False) -> None:
-    """Show where the logical workers of a run lived, its rescales, faults, loss and throughput."""
+    """Show where the logical workers of a run lived, its rescales, faults, loss and throughput, and whether it kept its
+    promises."""
     if out is not None and (out.suffix not in _FORMS or as_json_):
         problem = "a file beside --json, which prints" if as_json_ else "unknown sort of file"
         raise UserError(field="--out", value=out, problem=problem, remedy=f"give a name with {', '.join(_FORMS)}")
     log = _log_of(directory)
-    shown, left_out = _timelines(log)
+    shown, verdicts, left_out = _timelines(log)
     if as_json_:
-        typer.echo(_as_text(shown, left_out))
+        typer.echo(_as_text(shown, verdicts, left_out))
         return
     home = log.parent
     profile = _profile(home)
     wanted = [out] if out is not None else [home / "report.html", home / "report.png"]
     for path in wanted:
-        _write(path, _contents(path.suffix, shown, left_out, profile))
+        _write(path, _contents(path.suffix, shown, verdicts, left_out, profile))
     console = Console(soft_wrap=True)
     if shown:
         console.print(f"{title(shown[0])}  ({subtitle(shown[0])})", highlight=False, markup=False)
+        if verdicts[0] is not None:
+            console.print(promises_table(verdicts[0], shown[0].start), soft_wrap=False)
     for path in wanted:
         console.print(f"report {os.path.relpath(path)}", highlight=False, markup=False)
 
@@ -69,8 +74,8 @@ def _log_of(directory: Path) -> Path:
     return log
 
 
-def _timelines(log: Path) -> tuple[list[Timeline], int]:
-    """One timeline per job, and how many jobs were left out."""
+def _timelines(log: Path) -> tuple[list[Timeline], list[Verdict | None], int]:
+    """One timeline per job with what became of its promises, and how many jobs were left out."""
     try:
         events = list(read_events(log))
     except (OSError, UnicodeDecodeError) as error:
@@ -86,10 +91,13 @@ def _timelines(log: Path) -> tuple[list[Timeline], int]:
             if event.get("job") is not None:
                 groups[str(event["job"])].append(event)
         shown = [timeline(groups[job], job=job) for job in jobs[:_MAX_JOBS]]
-        return shown, len(jobs) - len(shown)
+        return shown, [None] * len(shown), len(jobs) - len(shown)
     name, workers = _job_of(log.parent)
     job = jobs[0] if jobs else name or log.parent.resolve().name
-    return [timeline(events, job=job, num_logical_workers=workers)], 0
+    found = timeline(events, job=job, num_logical_workers=workers)
+    # A simulated job promises nothing, and before the first event there is nothing to keep.
+    judged = not found.simulated and found.state != "empty"
+    return [found], [verdict_of(events, log.parent) if judged else None], 0
 
 
 def _job_of(home: Path) -> tuple[str, int | None]:
@@ -111,22 +119,25 @@ def _profile(home: Path) -> bytes:
         return b""
 
 
-def _contents(suffix: str, shown: list[Timeline], left_out: int, profile: bytes) -> bytes:
+def _contents(
+    suffix: str, shown: list[Timeline], verdicts: list[Verdict | None], left_out: int, profile: bytes
+) -> bytes:
     # Imported here: --json needs no drawing.
     from isoscale.analysis.figures import draw_timeline, render
     from isoscale.analysis.report import page
 
     if suffix == ".html":
-        return page(shown, jobs_left_out=left_out, profile_png=profile).encode()
+        return page(shown, verdicts=verdicts, jobs_left_out=left_out, profile_png=profile).encode()
     if suffix == ".json":
-        return (_as_text(shown, left_out) + "\n").encode()
+        return (_as_text(shown, verdicts, left_out) + "\n").encode()
     return render(draw_timeline(shown[0]), "svg" if suffix == ".svg" else "png")
 
 
-def _as_text(shown: list[Timeline], left_out: int) -> str:
+def _as_text(shown: list[Timeline], verdicts: list[Verdict | None], left_out: int) -> str:
     """One object; of a log with several jobs, one with all of them."""
     if len(shown) == 1:
-        return json.dumps(as_json(shown[0]), allow_nan=False)
+        promises = verdicts[0].as_json() if verdicts[0] is not None else None
+        return json.dumps({**as_json(shown[0]), "promises": promises}, allow_nan=False)
     jobs = {"format": 1, "jobs": [as_json(one) for one in shown], "jobs_left_out": left_out}
     return json.dumps(jobs, allow_nan=False)
 

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from isoscale.cli import options as o
 from isoscale.cli.progress import Progress, count, duration
+from isoscale.cli.promises import warn_if_broken
 from isoscale.runtime.coordinator import RunResult, run_job
 from isoscale.runtime.door import Security, check_security
 from isoscale.types import Settings
@@ -141,6 +142,7 @@ def run(
         report_success(console, result, workers, shown)
     else:
         report_failure(result, shown)
+    warn_if_broken(directory, shown)
     raise ToldExit(result.exit_code)
 
 

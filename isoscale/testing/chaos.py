@@ -19,6 +19,7 @@ import hashlib
 import json
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -31,7 +32,7 @@ from typing import Any
 from isoscale.runtime.fault_points import Action, FaultPoint
 from isoscale.testing import faults, short_job_path
 from isoscale.testing.nursery import Nursery
-from isoscale.testing.running import JobEndedError, RunningJob, start
+from isoscale.testing.running import PATIENCE_S, JobEndedError, RunningJob, start
 
 __all__ = [
     "DATA",
@@ -49,7 +50,6 @@ __all__ = [
 ]
 
 _WORKERS = 4
-_TIMEOUT_S = 240.0
 #: points that are reached without a rescale, and those of one
 _POINTS = ["forward", "backward", "exchange", "contexts", "seal", "sealed", "optimizer", "evaluation", "end", "ended"]
 _RESCALE_POINTS = ["forming", "formed", "switch", "handover", "handed", "joining", "landing", "leaving", "agreeing"]
@@ -259,14 +259,20 @@ def undisturbed(out: Path, nursery: Nursery | None = None, target: Target = SHOR
     with start(
         target.script, out=out, workers=_WORKERS, executors=1, script_args=target.arguments, nursery=nursery
     ) as job:
-        code = job.wait(_TIMEOUT_S)
+        code = job.wait(PATIENCE_S)
         if code:
             raise RuntimeError(f"the undisturbed run ended with exit code {code}:\n{job.output()}")
         return result_of(job)
 
 
 def run_story(
-    story: Story, expected: Result, out: Path, nursery: Nursery | None = None, target: Target = SHORT_JOB
+    story: Story,
+    expected: Result,
+    out: Path,
+    nursery: Nursery | None = None,
+    target: Target = SHORT_JOB,
+    *,
+    patience_s: float = PATIENCE_S,
 ) -> Outcome:
     begun = time.monotonic()
     outcome = Outcome(seed=story.seed, verdict="equal", story=story.lines())
@@ -285,8 +291,11 @@ def run_story(
     )
     with contextlib.closing(job):
         try:
-            outcome.story = [*faults.play(job, story.faults, strict=False), *map(str, story.points)]
-            code = _until_done(job)
+            outcome.story = [
+                *faults.play(job, story.faults, strict=False, patience_s=patience_s),
+                *map(str, story.points),
+            ]
+            code = _until_done(job, patience_s)
             if code:
                 outcome.verdict, outcome.problem = "failed", _last_line(job.output())
             else:
@@ -316,10 +325,10 @@ def _own_script(target: Target, out: Path) -> Path:
     return Path(shutil.copy(target.script, folder))
 
 
-def _until_done(job: RunningJob) -> int:
+def _until_done(job: RunningJob, patience_s: float) -> int:
     """The exit code in the end; a job that ended because all its executors were told to go is resumed."""
     for _ in range(_MAX_RESUMES):
-        code = job.wait(_TIMEOUT_S)
+        code = job.wait(patience_s)
         last = [event["event"] for event in job.events() if event["event"] in ("finished", "stopped", "failed")][-1:]
         if code == 0 or last != ["stopped"]:
             break
@@ -362,6 +371,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="runs at the same time")
     parser.add_argument("--json", type=Path, help="write all outcomes here")
     parser.add_argument("--keep", type=Path, help="keep the directories of runs that went wrong here")
+    parser.add_argument("--patience", type=float, default=PATIENCE_S, help="seconds after which a run counts as hung")
     parser.add_argument("--fresh", action="store_true", help="start every process from nothing, which takes longer")
     parser.add_argument("--data", choices=DATA, default="loader", help="how the short job reads")
     parser.add_argument("--script", type=Path, help="instead of the short job, with the arguments after --")
@@ -370,6 +380,9 @@ def main() -> None:
     options = parser.parse_args()
     if (options.script is None) != (options.steps is None):
         parser.error("--script and --steps go together: faults are dealt out over so many steps")
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell that started this in the background has it ignore Ctrl-C, and so would every coordinator.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     target = DATA[options.data]
     if options.script is not None:
         target = Target(script=options.script, arguments=tuple(options.arguments), steps=options.steps)
@@ -383,7 +396,8 @@ def main() -> None:
         def one(seed: int) -> Outcome:
             out = root / f"seed-{seed}"
             shutil.rmtree(out, ignore_errors=True)
-            outcome = run_story(story_of(seed, target), expected, out, nursery, target)
+            story = story_of(seed, target)
+            outcome = run_story(story, expected, out, nursery, target, patience_s=options.patience)
             if outcome.verdict == "equal" or options.keep is None:
                 shutil.rmtree(out, ignore_errors=True)
                 shutil.rmtree(out.with_name(f"{out.name}.code"), ignore_errors=True)

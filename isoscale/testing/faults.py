@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from isoscale.runtime.fault_points import POINTS, Action, FaultPoint
-from isoscale.testing.running import JobEndedError, RunningJob
+from isoscale.testing.running import PATIENCE_S, JobEndedError, RunningJob
 
 __all__ = [
     "POINTS",
@@ -214,7 +214,7 @@ def at(
     return FaultPoint(executor=executor, point=point, step=step, action=action, seconds=seconds)
 
 
-def play(job: RunningJob, story: Sequence[Fault], *, strict: bool = True) -> list[str]:
+def play(job: RunningJob, story: Sequence[Fault], *, strict: bool = True, patience_s: float = PATIENCE_S) -> list[str]:
     """Everything in order of steps; what really happened. With `strict` JobEndedError is raised if a fault came too
     late for the job, or found nobody."""
     from isoscale.testing.acts import perform
@@ -222,7 +222,7 @@ def play(job: RunningJob, story: Sequence[Fault], *, strict: bool = True) -> lis
     done: list[str] = []
     for fault in sorted(story, key=lambda one: (one.step, one.after_s)):
         try:
-            job.wait_step(fault.step)
+            job.wait_step(fault.step, patience_s)
             happened = perform(job, fault)
         except JobEndedError:
             if strict:

@@ -229,6 +229,8 @@ def _become(request: dict[str, Any]) -> None:
     code = 1
     try:
         if request["what"] == "coordinator":
+            # Whatever a shell that started all this in the background said about Ctrl-C.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
             _be_coordinator(request)
         else:
             _run_as_python(request["arguments"])

@@ -30,14 +30,15 @@ from isoscale.runtime.handle import JobHandle
 from isoscale.testing.nursery import ForkedProcess, Nursery
 from isoscale.testing.recording import RecordingHandle
 
-__all__ = ["BrokenPromiseError", "JobEndedError", "RunningJob", "start"]
+__all__ = ["PATIENCE_S", "BrokenPromiseError", "JobEndedError", "RunningJob", "start"]
 
 Found = TypeVar("Found")
 
 #: SIGUSR1 makes a coordinator print where its threads are
 _COMMAND = "import faulthandler, signal; faulthandler.register(signal.SIGUSR1); from isoscale.cli import main; main()"
 _POLL_S = 0.01
-_PATIENCE_S = 240.0
+#: how long anything is waited for that should come
+PATIENCE_S = 240.0
 _DEEDS = {signal.SIGKILL: "kill", signal.SIGSTOP: "stop", signal.SIGCONT: "continue", signal.SIGTERM: "notice"}
 
 
@@ -204,7 +205,7 @@ class RunningJob:
 
     # ---- waiting ----
 
-    def wait_for(self, condition: Callable[[], Found | None], what: str, timeout_s: float = _PATIENCE_S) -> Found:
+    def wait_for(self, condition: Callable[[], Found | None], what: str, timeout_s: float = PATIENCE_S) -> Found:
         """Until `condition` gives something true. Raises JobEndedError or TimeoutError."""
         deadline = time.monotonic() + timeout_s
         while True:
@@ -219,11 +220,11 @@ class RunningJob:
                 raise TimeoutError(f"{what}: not within {timeout_s} s\n{self.output()}")
             time.sleep(_POLL_S)
 
-    def wait_step(self, step: int, timeout_s: float = _PATIENCE_S) -> int:
+    def wait_step(self, step: int, timeout_s: float = PATIENCE_S) -> int:
         """Until so many steps are committed; how many there are."""
         return self.wait_for(lambda: at if (at := self.step()) >= step else None, f"step {step}", timeout_s)
 
-    def wait_members(self, count: int, timeout_s: float = _PATIENCE_S) -> list[int]:
+    def wait_members(self, count: int, timeout_s: float = PATIENCE_S) -> list[int]:
         """Until the job trains on so many executors."""
 
         def there() -> list[int] | None:
@@ -232,7 +233,7 @@ class RunningJob:
 
         return self.wait_for(there, f"{count} executors", timeout_s)
 
-    def wait(self, timeout_s: float = _PATIENCE_S) -> int:
+    def wait(self, timeout_s: float = PATIENCE_S) -> int:
         """Until the coordinator ends; its exit code. Raises TimeoutError."""
         assert self._coordinator is not None
         try:
@@ -323,7 +324,7 @@ class RunningJob:
         self.kill_coordinator()
         for executor in self.pids():
             self.kill(executor)
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline = time.monotonic() + PATIENCE_S
         while self.pids() and time.monotonic() < deadline:
             time.sleep(_POLL_S)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,18 @@ from isoscale.testing.chaos import Result, compare, result_of, undisturbed
 
 #: seconds that a turn takes until the story is told; later ones take longer, so that newcomers come in time
 TURN_S = 0.04
+
+
+#: of a test that has failed: then it need not be said as well what it broke
+FAILED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+    report = yield
+    if call.when == "call":
+        item.stash[FAILED] = report.failed
+    return report
 
 
 @pytest.fixture(scope="session")
@@ -27,8 +39,9 @@ def expected(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Resu
 
 
 @pytest.fixture
-def begin(nursery: Nursery, tmp_path: Path) -> Iterator[Callable[..., RunningJob]]:
-    """`testing.start` of the short job: 4 logical workers, 80 steps; nothing of it outlives the test."""
+def begin(request: pytest.FixtureRequest, nursery: Nursery, tmp_path: Path) -> Iterator[Callable[..., RunningJob]]:
+    """`testing.start` of the short job: 4 logical workers, 80 steps; nothing of it outlives the test. At its end every
+    job has kept its promises, but for those that the story names (`job.exempt`)."""
     jobs: list[RunningJob] = []
 
     def begin(*, turn_s: float = TURN_S, **options: Any) -> RunningJob:
@@ -42,6 +55,9 @@ def begin(nursery: Nursery, tmp_path: Path) -> Iterator[Callable[..., RunningJob
     yield begin
     for job in jobs:
         job.close()
+    if not request.node.stash.get(FAILED, False):
+        for job in jobs:
+            job.check_promises()
 
 
 @pytest.fixture

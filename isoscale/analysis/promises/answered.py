@@ -6,6 +6,7 @@ from isoscale.analysis.fields import text, whole
 from isoscale.analysis.promises.history import Entry, History, Life
 from isoscale.analysis.promises.sealed import was_impatient
 from isoscale.analysis.promises.values import Opinion, Record
+from isoscale.analysis.promises.words import count
 
 __all__ = ["judge"]
 
@@ -21,7 +22,7 @@ def judge(history: History, record: Record | None) -> Opinion:
         _judge_record(history, record, opinion)
     if not history.is_told and not requests:
         opinion.cannot_tell("the log is of a version that does not write down requests")
-    opinion.seen = f"{len(requests)} requests, {len(answers)} answers" if requests else "no request"
+    opinion.seen = f"{count(len(requests), 'request')}, {count(len(answers), 'answer')}" if requests else "no request"
     return opinion
 
 
@@ -87,11 +88,9 @@ def _judge_record(history: History, record: Record, opinion: Opinion) -> None:
             opinion.find(f"{name} was accepted", "no job can do that", t=asked.t)
         elif asked.ok is None and _was_there(history, asked.t, asked.t + asked.seconds, record):
             opinion.find(f"{name} got no answer in {asked.seconds:.1f} s", f"{asked.error}", t=asked.t)
-    if not history.is_told:
-        return
     accepted = sum(bool(asked.ok) for asked in record.asked)
     written = sum(1 for _ in history.named("request"))
-    if accepted > written:
+    if written and accepted > written:  # older coordinators write down none
         opinion.find(f"{accepted} requests were accepted", f"the log has {written}")
 
 

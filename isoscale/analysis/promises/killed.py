@@ -7,6 +7,7 @@ import re
 from isoscale.analysis.fields import ExecutorId, executor_of, seconds, text
 from isoscale.analysis.promises.history import End, Entry, History
 from isoscale.analysis.promises.values import Opinion, Record
+from isoscale.analysis.promises.words import count
 
 __all__ = ["by_mistake", "judge"]
 
@@ -15,8 +16,6 @@ _SILENT = re.compile(r"no heartbeat for ([0-9.]+) s|silent for ([0-9.]+) s")
 _STOPPED = "stopped"
 #: deeds that may end an executor
 _DEADLY = ("kill", "stop", "notice", "slow", "kill_loaders", "interrupt")
-#: what a log says of an executor that ended because it was asked to, or of itself
-_EXIT = re.compile(r"exit code ([0-9]+)")
 #: clocks are read one after the other
 _SLACK_S = 0.25
 
@@ -36,7 +35,8 @@ def judge(history: History, record: Record | None) -> Opinion:
                 what = f"executor {executor} was lost: {end.reason}"
                 opinion.find(what, "nobody had done anything to it", index=end.entry.index, t=end.entry.t)
     kills = sum(1 for _ in history.named("executor_killed"))
-    opinion.seen = f"{len(losses)} lost, {kills} of them killed by the coordinator"
+    by_us = f", {kills} of them killed by the coordinator" if kills else ""
+    opinion.seen = f"{count(len(losses), 'executor')} lost{by_us}"
     return opinion
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from isoscale.analysis.fields import ExecutorId, executor_of, text, whole
 from isoscale.analysis.promises.history import ENDS, Entry, Generation, History
 from isoscale.analysis.promises.values import Opinion, Record
-from isoscale.analysis.promises.words import numbers_text
+from isoscale.analysis.promises.words import count, numbers_text
 
 __all__ = ["judge"]
 
@@ -21,7 +21,8 @@ def judge(history: History, record: Record | None) -> Opinion:
     _judge_presence(history, opinion)
     _judge_ends(history, opinion)
     terms = sum(life.term is not None for life in history.lives)
-    opinion.seen = f"{len(history.generations)} generations, {terms} coordinators, {len(_known(history))} executors"
+    seen = {"generation": len(history.generations), "coordinator": terms, "executor": len(_known(history))}
+    opinion.seen = ", ".join(count(number, noun) for noun, number in seen.items() if number)
     if history.entries and not history.generations:
         opinion.cannot_tell("the log has no generations")
     return opinion

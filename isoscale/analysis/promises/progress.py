@@ -5,6 +5,7 @@ from __future__ import annotations
 from isoscale.analysis.fields import whole
 from isoscale.analysis.promises.history import History
 from isoscale.analysis.promises.values import Opinion, Record
+from isoscale.analysis.promises.words import count
 
 __all__ = ["MAX_BEGINNINGS", "judge"]
 
@@ -30,5 +31,5 @@ def judge(history: History, record: Record | None) -> Opinion:
             if in_a_row == MAX_BEGINNINGS + 1:
                 what = f"began again {in_a_row} times without coming beyond step {highest}"
                 opinion.find(what, "it should have been given up", index=entry.index, t=entry.t)
-    opinion.seen = f"at most {most} in a row" if most else "never begun again"
+    opinion.seen = f"began again at most {count(most, 'time')} in a row" if most else "never began again"
     return opinion

@@ -7,27 +7,38 @@ from typing import Any
 from isoscale.analysis.fields import text, whole
 from isoscale.analysis.promises.history import Committed, History
 from isoscale.analysis.promises.values import Opinion, Record
+from isoscale.analysis.promises.words import count
 
 __all__ = ["judge"]
+
+#: without a coordinator executors remember about so many steps: more may be gone from the log and yet have been done
+_FORGOTTEN = 200
 
 
 def judge(history: History, record: Record | None) -> Opinion:
     del record
     opinion = Opinion("samples")
     begins = {one.generation.entry.index: one.step for one in history.beginnings}
-    entries = iter(history.steps)
     expected: int | None = None
     first: dict[int, Committed] = {}
     final: dict[int, Committed] = {}
-    steps = {one.entry.index: one for one in entries}
-    for entry in history.named("generation", "step"):
+    steps = {one.entry.index: one for one in history.steps}
+    adopted = False
+    for entry in history.named("coordinator_started", "generation", "step"):
+        adopted = adopted or (entry.name == "coordinator_started" and bool(final))
         if entry.index in begins:
-            expected = begins[entry.index] + 1
+            adopted, expected = False, begins[entry.index] + 1
             final = {step: one for step, one in final.items() if step < expected}
+        elif entry.name == "generation" and not adopted and (whole(entry.event, "step") or 0) >= (expected or 0) > 0:
+            # One that took over hears from its executors how far they are before it hears of their steps.
+            what = f"a generation began at step {whole(entry.event, 'step')} where step {expected} was due"
+            opinion.find(what, "steps are lost", index=entry.index, t=entry.t)
         one = steps.get(entry.index)
         if one is None:
             continue
-        if expected is not None and one.step != expected:
+        if expected is not None and one.step - expected > _FORGOTTEN:
+            opinion.cannot_tell(f"steps {expected}-{one.step - 1} were not written down")
+        elif expected is not None and one.step != expected:
             what = f"step {one.step} was written down where step {expected} was due"
             why = "steps are lost" if one.step > expected else "it is doubled or out of order"
             opinion.find(what, why, index=entry.index, t=entry.t)
@@ -39,7 +50,8 @@ def judge(history: History, record: Record | None) -> Opinion:
     _judge_end(history, final, opinion)
     if history.steps and not any(one.loader for one in history.steps):
         opinion.cannot_tell("the log is of a version that does not write down which batch a step was")
-    opinion.seen = f"{len(final)} steps"
+    again = len(history.steps) - len(first)
+    opinion.seen = count(len(final), "step") + (f", {again} done again with the same loss" if again else "")
     return opinion
 
 

@@ -6,7 +6,7 @@ from isoscale.analysis.fields import ExecutorId, executor_of, text
 from isoscale.analysis.promises.history import Beginning, History
 from isoscale.analysis.promises.killed import by_mistake
 from isoscale.analysis.promises.values import Opinion, Record
-from isoscale.analysis.promises.words import steps_text
+from isoscale.analysis.promises.words import count, steps_text
 
 __all__ = ["judge", "was_impatient"]
 
@@ -27,7 +27,8 @@ def judge(history: History, record: Record | None) -> Opinion:
                 _judge_one(history, record, begun, highest, set(mistakes), opinion)
             _judge_checkpoint(history, begun, opinion)
             highest, first = begun.step, False
-    opinion.seen = f"{len(history.steps)} steps written down, {redone} times gone back to a checkpoint"
+    back = f", went back to a checkpoint {count(redone, 'time')}" if redone else ""
+    opinion.seen = f"{count(len(history.steps), 'step')}{back}"
     return opinion
 
 

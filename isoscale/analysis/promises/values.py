@@ -151,6 +151,15 @@ class Record:
             "faulty": sorted(self.faulty),
         }
 
+    @classmethod
+    def of_json(cls, value: Mapping[str, Any]) -> Record:
+        """What `as_json` gave."""
+        return cls(
+            deeds=[Deed(**deed) for deed in value["deeds"]],
+            asked=[Asked(**asked) for asked in value["asked"]],
+            faulty=set(value["faulty"]),
+        )
+
     def pauses(self) -> list[tuple[float, float]]:
         """When the coordinator was stopped, from and until."""
         found: list[tuple[float, float]] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["numbers_text", "steps_text"]
+__all__ = ["count", "numbers_text", "steps_text"]
 
 _MAX = 6
 
@@ -25,3 +25,11 @@ def numbers_text(numbers: Iterable[object]) -> str:
     texts = [str(number) for number in numbers]
     more = f" and {len(texts) - _MAX} more" if len(texts) > _MAX else ""
     return ", ".join(texts[:_MAX]) + more
+
+
+def count(number: int, noun: str) -> str:
+    """
+    >>> count(1, "executor"), count(3000, "step"), count(0, "request")
+    ('1 executor', '3,000 steps', 'no request')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}" if number else f"no {noun}"

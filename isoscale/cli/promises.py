@@ -1,0 +1,64 @@
+"""Whether a run kept its promises, as the command line says it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from isoscale.analysis.fields import Event
+from isoscale.analysis.promise_rows import SAID, rows
+from isoscale.analysis.promises import Verdict, check
+from isoscale.protocol.events import read_events
+
+__all__ = ["promises_table", "verdict_of", "warn_if_broken"]
+
+_STYLES = {"kept": "green", "broken": "bold red", "unknown": "yellow"}
+#: a log that is read again at the end of a run must not keep anybody waiting
+_MAX_BYTES = 64 * 2**20
+
+
+def verdict_of(events: Iterable[Event], home: Path) -> Verdict:
+    """By the log of a run whose directory is `home`."""
+    settings = _read(home / "control" / "job.json").get("settings")
+    summary = _read(home / "summary.json")
+    return check(events, settings=settings if isinstance(settings, dict) else None, summary=summary)
+
+
+def promises_table(verdict: Verdict, start: float) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table.add_column("", no_wrap=True)
+    table.add_column("promise", ratio=1)
+    table.add_column("what was seen", ratio=1)
+    for row in rows(verdict, start):
+        style = "" if row.said == "broken" else "dim"
+        said = Text(SAID[row.said], style=_STYLES[row.said])
+        table.add_row(said, row.statement, Text("\n".join(row.lines), style=style))
+    return table
+
+
+def warn_if_broken(directory: Path, shown: object) -> None:
+    """At the end of a run, one line on standard error; nothing if all promises were kept, or nobody can tell."""
+    log = directory / "events.jsonl"
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        if log.stat().st_size > _MAX_BYTES:
+            return
+        found = verdict_of(read_events(log), directory).findings
+        if found:
+            first = f"{found[0].what}: {found[0].why}"
+            more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+            words = f"warning: this run broke a promise: {first}{more}; see isoscale report {shown}"
+            Console(stderr=True, soft_wrap=True).print(Text(words, style="yellow"), highlight=False)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    with contextlib.suppress(OSError, ValueError):
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return found if isinstance(found, dict) else {}
+    return {}

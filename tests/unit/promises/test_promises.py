@@ -1,0 +1,551 @@
+"""Each promise: a history that keeps it, and histories that break it, each in its own way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from isoscale.analysis.promises import PROMISES, Asked, Deed, Record, Verdict, check
+from isoscale.analysis.promises.progress import MAX_BEGINNINGS
+from isoscale.analysis.promises.target import size_of
+from tests.unit.promises.histories import Log
+
+
+def broken(log: Log, record: Record | None = None, summary: Mapping[str, Any] | None = None) -> dict[str, str]:
+    """What was found first, by promise."""
+    verdict = check(log.events, record=record, summary=summary)
+    return {finding.promise: f"{finding.what}: {finding.why}" for finding in reversed(verdict.findings)}
+
+
+def said(verdict: Verdict) -> dict[str, str]:
+    return {judgement.promise: judgement.said for judgement in verdict.judgements}
+
+
+def kill(log: Log, *executors: int) -> list[Deed]:
+    return [Deed(t=log.t, what="kill", executor=executor, pid=2000 + executor) for executor in executors]
+
+
+def test_a_calm_run_keeps_every_promise() -> None:
+    log = Log()
+    log.train(25)
+    log.finish()
+    assert set(said(check(log.events, record=Record())).values()) == {"kept"}
+
+
+def test_a_run_in_which_much_happens_keeps_every_promise() -> None:
+    log, deeds = Log(executors=3), []
+    log.train(7)
+    log.checkpoint()
+    deeds += kill(log, 1)
+    log.lose(1)
+    log.place(0, 2, reason="executor 1 lost: killed by SIGKILL")
+    log.train(5)
+    log.ask(1, target="3")
+    log.start(3)
+    log.place(0, 2, 3)
+    log.train(3)
+    deeds += kill(log, 0, 2, 3)
+    log.lose(0, 2, 3)
+    log.write("restart", step=7, reached=15, reason="all are gone", attempt=1)
+    log.start(4, 5, 6)
+    log.begin(4, 5, 6, step=7)
+    log.train(12)
+    deeds.append(Deed(t=log.t, what="kill_coordinator"))
+    log.coordinator(3, after_s=2.0)
+    log.write("executor_joined", executor=4, generation=log.generation)
+    fields = {"members": [4, 5, 6], "shares": [2, 1, 1], "reason": "a new coordinator"}
+    log.write("generation", generation=log.generation, step=log.step, **fields)
+    log.train(4)
+    log.finish()
+    assert set(said(check(log.events, record=Record(deeds=deeds))).values()) == {"kept"}
+    assert set(said(check(log.events)).values()) == {"kept"}
+
+
+def test_an_empty_log_has_broken_nothing() -> None:
+    assert check([]).findings == []
+
+
+def test_a_log_of_an_older_version_is_unknown_and_not_kept() -> None:
+    log = Log()
+    log.train(5)
+    log.finish()
+    for event in log.events:
+        for new in ("settings", "target", "plan", "loader", "batch", "of"):
+            event.pop(new, None)
+    found = said(check(log.events))
+    assert {name for name, one in found.items() if one == "unknown"} == {"answered", "pauses", "samples", "target"}
+    assert "broken" not in found.values()
+
+
+@pytest.mark.parametrize("events", [[{"event": "step"}], [{"t": "x", "event": 3}], [{"event": "generation"}], [{}]])
+def test_events_that_make_no_sense_do_no_harm(events: list[dict[str, Any]]) -> None:
+    assert len(check(events, record=Record()).judgements) == len(PROMISES)
+
+
+# ---- sealed steps ----
+
+
+def test_a_holder_that_was_not_lost() -> None:
+    log = Log()
+    log.train(6)
+    log.lose(0)
+    log.start(2, 3)
+    log.begin(2, 3)
+    log.train(8)
+    assert broken(log)["sealed"] == "steps 1-6 were done again: executor 1 had sealed them and was not lost"
+
+
+def test_a_newcomer_holds_what_it_was_given() -> None:
+    log = Log()
+    log.train(4)
+    log.start(2)
+    log.place(0, 1, 2)
+    log.lose(0, 1)
+    log.start(3)
+    log.begin(3)
+    log.train(5)
+    assert broken(log)["sealed"] == "steps 1-4 were done again: executor 2 had sealed them and was not lost"
+
+
+def test_a_stop_on_request_does_not_lose_steps() -> None:
+    log = Log()
+    log.train(3)
+    log.checkpoint()
+    log.train(3)
+    log.write("stopped", step=6, error="stopped on request")
+    log.coordinator(2)
+    log.start(2)
+    log.begin(2, step=3)
+    log.train(4)
+    found = broken(log)
+    assert found["sealed"] == "steps 4-6 were done again: they were sealed when the job was stopped on request"
+    assert found["answered"] == "stopped at step 6 with a checkpoint of step 3: 3 sealed steps are lost"
+
+
+def test_an_impatient_stop_may_lose_steps() -> None:
+    log = Log()
+    log.train(6)
+    log.write("request", id=1, request="stop", target="", away=[], reason="now")
+    log.write("answered", id=1, outcome="done", detail="")
+    log.write("stopped", step=6, error="stopped on request")
+    log.coordinator(2)
+    log.start(2)
+    log.begin(2)
+    log.train(4)
+    assert broken(log) == {}
+
+
+def test_an_older_checkpoint_than_there_is_needs_a_warning() -> None:
+    for warned in (False, True):
+        log = Log()
+        log.train(4)
+        log.checkpoint()
+        log.train(4)
+        log.checkpoint()
+        log.lose(0, 1)
+        if warned:
+            log.write("warning", message="checkpoint step-00000008.pt is damaged and skipped: sha256 differs")
+        log.start(2)
+        log.begin(2, step=4)
+        log.train(6)
+        assert ("sealed" in broken(log)) is not warned
+
+
+def test_who_was_alive_while_there_was_no_coordinator_is_found_out_by_the_record() -> None:
+    log = Log()
+    log.train(6)
+    record = Record(deeds=[Deed(t=log.t, what="kill_coordinator"), *kill(log, 0)])
+    log.coordinator(2, after_s=1.0)
+    log.start(2)
+    log.begin(2)
+    log.train(8)
+    found = broken(log, record)
+    why = "executor 1 had sealed them, and nobody had done anything to it"
+    assert found["sealed"] == f"steps 1-6 were done again: {why}"
+    assert said(check(log.events))["sealed"] == "unknown"
+    record.deeds += kill(log, 1)
+    record.deeds[-1] = Deed(t=record.deeds[0].t, what="kill", executor=1)
+    assert "sealed" not in broken(log, record)
+
+
+# ---- kills ----
+
+
+def killed(log: Log, *, silent_s: float | None, limit_s: float | None = 5.0, reason: str = "no heartbeat") -> None:
+    fields = {"reason": reason, "silent_s": silent_s, "limit_s": limit_s}
+    log.write("executor_killed", executor=1, pid=2001, **fields)
+    log.lose(1, reason="no heartbeat")
+    log.place(0, reason="executor 1 lost: no heartbeat")
+    log.train(3)
+
+
+@pytest.mark.parametrize(
+    ("silent_s", "limit_s", "reason", "flagged"),
+    [
+        (5.3, 5.0, "no heartbeat", False),
+        (4.9, 5.0, "no heartbeat", True),
+        (None, None, "suspect", False),
+        (2.1, 2.0, "stopped by a signal", False),
+    ],
+)
+def test_a_kill_needs_a_silence(silent_s: float, limit_s: float, reason: str, flagged: bool) -> None:
+    log = Log()
+    log.train(5)
+    log.t += 6
+    killed(log, silent_s=silent_s, limit_s=limit_s, reason=reason)
+    assert ("killed" in broken(log, Record())) is flagged
+
+
+@pytest.mark.parametrize(("later_s", "flagged"), [(0.1, True), (4.0, True), (5.5, False)])
+def test_a_pause_of_the_coordinator_is_nobodys_silence(later_s: float, flagged: bool) -> None:
+    log = Log()
+    log.train(5)
+    log.write("coordinator_paused", seconds=14.0, after_s=14.0)
+    log.t += later_s
+    killed(log, silent_s=14.0 + later_s)
+    assert ("killed" in broken(log)) is flagged
+
+
+def test_by_the_record_a_coordinator_that_did_not_notice_its_pause_is_caught() -> None:
+    log = Log()
+    log.train(5)
+    start = log.t
+    log.t += 14.0
+    record = Record(deeds=[Deed(t=start, what="stop_coordinator"), Deed(t=log.t, what="continue_coordinator")])
+    killed(log, silent_s=14.0)
+    assert broken(log, record)["killed"].startswith(
+        "executor 1 was killed: the coordinator itself had not run for 14.0 s until 0.0 s before"
+    )
+
+
+def test_a_step_that_was_sealed_shows_that_all_its_members_were_alive() -> None:
+    log = Log()
+    log.train(60)
+    killed(log, silent_s=5.2)
+    assert broken(log)["killed"] == "executor 1 was killed: silent for 5.2 s, but 0.0 s before it had sealed step 60"
+
+
+def test_a_loss_needs_a_cause() -> None:
+    log = Log()
+    log.train(5)
+    log.lose(1, reason="exit code 1")
+    log.place(0, reason="executor 1 lost")
+    log.train(3)
+    found = broken(log, Record())
+    assert found["killed"] == "executor 1 was lost: exit code 1: nobody had done anything to it"
+    assert broken(log) == {}, "without a record nobody knows"
+    assert broken(log, Record(faulty={1})) == {}
+    assert broken(log, Record(deeds=[Deed(t=0.0, what="kill", executor=1)])) == {}
+    assert "killed" in broken(log, Record(deeds=[Deed(t=log.t + 9, what="kill", executor=1)])), "that was later"
+
+
+# ---- requests ----
+
+
+def test_a_request_is_answered_once() -> None:
+    for times, flagged in ((0, True), (1, False), (2, True)):
+        log = Log()
+        log.train(3)
+        log.ask(1, target="2", outcome=None)
+        for _ in range(times):
+            log.write("answered", id=1, outcome="done", detail="")
+        log.train(3)
+        assert broken(log) == ({} if times < 2 else broken(log)), "while the job runs it may be under way"
+        log.finish()
+        assert ("answered" in broken(log)) is flagged, times
+
+
+def test_nobody_answers_what_nobody_asked() -> None:
+    log = Log()
+    log.write("answered", id=7, outcome="done", detail="")
+    assert broken(log)["answered"] == "request 7 was answered: nobody had asked"
+
+
+def test_a_coordinator_that_was_killed_need_not_answer() -> None:
+    log = Log()
+    log.train(3)
+    log.ask(1, target="2", outcome=None)
+    log.coordinator(2)
+    log.ask(1, target="2")
+    log.train(3)
+    log.finish()
+    assert "answered" not in broken(log)
+
+
+def test_a_checkpoint_that_was_asked_for_is_there() -> None:
+    for written in (False, True):
+        log = Log()
+        log.train(3)
+        log.ask(1, "checkpoint", outcome=None)
+        log.train(1)
+        if written:
+            log.checkpoint()
+        log.write("answered", id=1, outcome="done", detail="")
+        assert ("answered" in broken(log)) is not written
+
+
+@pytest.mark.parametrize(("ok", "flagged"), [(True, True), (False, False), (None, True)])
+def test_what_no_job_can_do_is_refused(ok: bool | None, flagged: bool) -> None:
+    log = Log()
+    log.train(300)
+    asked = Asked(t=log.t - 15, request="scale", target="999999999", absurd=True, ok=ok, seconds=10.0)
+    log.train(300)
+    assert ("answered" in broken(log, Record(asked=[asked]))) is flagged
+
+
+def test_what_was_accepted_is_written_down() -> None:
+    log = Log()
+    log.train(3)
+    log.ask(1, target="2")
+    log.train(3)
+    asked = [Asked(t=log.t, request="scale", target="2", ok=True)] * 2
+    assert broken(log, Record(asked=asked))["answered"] == "2 requests were accepted: the log has 1"
+
+
+# ---- pauses ----
+
+
+def test_a_pause_is_bounded_by_what_explains_it() -> None:
+    for pause_s, flagged in ((1.0, False), (18.0, False), (120.0, True)):
+        log = Log()
+        log.train(5)
+        log.start(2)
+        log.place(0, 1, 2)
+        log.train(1, after_s=pause_s)
+        log.write("rescale", step=5, pause_s=0.01, wait_s=0.0, reason="asked")
+        log.train(5)
+        found = broken(log)
+        assert ("pauses" in found) is flagged, pause_s
+        if flagged:
+            assert found["pauses"] == "no step for 120.0 s before step 6: switch explains at most 25.0 s"
+
+
+def test_a_silent_executor_may_take_longer_than_one_that_died() -> None:
+    bounds = {}
+    for reason in ("killed by SIGKILL", "no heartbeat for 5.3 s"):
+        log = Log()
+        log.train(5)
+        log.lose(1, reason=reason)
+        log.place(0, reason=f"executor 1 lost: {reason}")
+        log.train(1, after_s=1000.0)
+        bounds[reason] = float(broken(log)["pauses"].rpartition(" at most ")[2].removesuffix(" s"))
+    assert bounds["killed by SIGKILL"] == pytest.approx(2 * (5 + 3 + 5) + 5)
+    assert bounds["no heartbeat for 5.3 s"] == pytest.approx(2 * (10 + 5) + 5)
+
+
+def test_time_without_a_coordinator_counts() -> None:
+    log = Log()
+    log.train(5)
+    log.coordinator(2, after_s=300.0)
+    fields = {"members": [0, 1], "shares": [2, 2], "reason": "a new coordinator"}
+    log.write("generation", generation=1, step=5, **fields)
+    log.train(1, seconds=301.0)
+    assert "pauses" not in broken(log)
+
+
+def test_slow_steps_are_not_pauses() -> None:
+    log = Log()
+    log.train(5, after_s=60.0)
+    log.start(2)
+    log.place(0, 1, 2)
+    log.train(3, after_s=70.0)
+    assert "pauses" not in broken(log)
+
+
+# ---- samples ----
+
+
+def test_steps_follow_one_another() -> None:
+    log = Log()
+    log.train(6)
+    whole = list(log.events)
+    log.events = [*whole[:-2], whole[-1]]
+    assert broken(log)["samples"] == "step 6 was written down where step 5 was due: steps are lost"
+    log.events = [*whole, whole[-1]]
+    assert broken(log)["samples"] == "step 6 was written down where step 7 was due: it is doubled or out of order"
+    log.events = [*whole[:-2], whole[-1], whole[-2]]
+    assert broken(log)["samples"] == "step 6 was written down where step 5 was due: steps are lost"
+
+
+def test_a_batch_is_neither_left_out_nor_read_twice() -> None:
+    for batch in (4, 6):
+        log = Log()
+        log.train(5)
+        log.train(1, batch=batch)
+        assert broken(log)["samples"] == f"step 6 read batch {batch} of loader 1: batch 4 came before it"
+    log = Log()
+    log.train(10)
+    log.train(1, batch=10)
+    assert broken(log)["samples"] == "step 11 read batch 10 of loader 1: a pass has 10"
+    log = Log()
+    log.train(6)
+    log.train(1, batch=0)
+    assert broken(log) == {}, "a script may break off a pass"
+
+
+def test_an_epoch_does_not_come_again() -> None:
+    log = Log()
+    log.train(11)
+    log.train(1, epoch=0)
+    assert broken(log)["samples"] == "step 12 is of epoch 0: epoch 1 had begun"
+
+
+@pytest.mark.parametrize(("loss", "flagged"), [(1 / 5, False), (0.2000000001, True), ("nan", True), (None, True)])
+def test_a_step_that_is_done_again_is_the_same(loss: object, flagged: bool) -> None:
+    log = Log()
+    log.train(4)
+    log.checkpoint()
+    log.train(3)
+    log.lose(0, 1)
+    log.start(2)
+    log.begin(2, step=4)
+    log.train(1, loss=loss)
+    log.train(5)
+    assert ("samples" in broken(log)) is flagged
+
+
+def test_a_pass_over_a_stream_uses_as_many_samples_as_the_one_before() -> None:
+    for samples, content, flagged in ((640, "ab", False), (639, "ab", True), (640, "ac", True)):
+        log = Log()
+        for used, sums in ((640, "ab"), (samples, content)):
+            log.train(10)
+            log.write("pass_ended", stream="stream 1", samples=used, content=sums, rest=0, carried_in=0)
+        assert ("samples" in broken(log)) is flagged
+
+
+def test_the_last_step_is_the_one_that_the_job_finished_at() -> None:
+    log = Log()
+    log.train(8)
+    log.step = 9
+    log.finish()
+    assert broken(log)["samples"] == "finished at step 9: the last step was 8"
+
+
+# ---- order ----
+
+
+def test_generations_and_terms_grow() -> None:
+    log = Log()
+    log.train(2)
+    log.generation -= 1
+    log.place(0)
+    assert broken(log)["order"] == "generation 1 began: there had been 1"
+    log = Log()
+    log.train(2)
+    log.term -= 1
+    log.coordinator(2)
+    assert broken(log)["order"] == "a coordinator of term 1: there had been term 1"
+
+
+def test_only_those_who_are_there_take_part() -> None:
+    log = Log()
+    log.members = [0, 1, 2]
+    log.place(0, 1, 2)
+    assert broken(log)["order"] == "generation 2 has executor 2: nobody had started it"
+    log = Log()
+    log.lose(1)
+    log.place(0, 1)
+    assert broken(log)["order"] == "generation 2 has executor 1: lost before"
+    log = Log()
+    log.lose(1)
+    log.start(1)
+    assert broken(log)["order"] == "executor 1 is there again (executor_started): it was gone: killed by SIGKILL"
+
+
+def test_a_job_ends_once_and_nothing_comes_after_it() -> None:
+    log = Log()
+    log.train(3)
+    log.finish()
+    log.write("failed", step=3, error="no")
+    assert broken(log)["order"] == "the job failed: it had finished before"
+    log = Log()
+    log.train(3)
+    log.finish()
+    log.start(2)
+    assert (
+        broken(log)["order"] == "executor_started after the job had finished: that is the last event of a coordinator"
+    )
+
+
+def test_the_digest_is_the_one_of_the_summary() -> None:
+    log = Log()
+    log.train(3)
+    log.finish(digest="a" * 64)
+    assert broken(log, summary={"digest": "a" * 64}) == {}
+    assert "order" in broken(log, summary={"digest": "b" * 64})
+
+
+# ---- the target ----
+
+
+def burst(log: Log, *, attempts: int, message: str = "3 newcomers ended before they could join: killed") -> None:
+    for attempt in range(attempts):
+        newcomers = range(10 + 3 * attempt, 13 + 3 * attempt)
+        log.start(*newcomers)
+        log.lose(*newcomers)
+    log.write("warning", message=f"scaling is given up: {message}")
+
+
+@pytest.mark.parametrize(("attempts", "flagged"), [(1, True), (2, True), (3, False)])
+def test_one_burst_does_not_sink_the_target(attempts: int, flagged: bool) -> None:
+    log = Log()
+    log.train(3)
+    burst(log, attempts=attempts)
+    log.train(3)
+    assert ("target" in broken(log)) is flagged
+
+
+def test_what_was_asked_for_comes_or_is_given_up() -> None:
+    for train_s, came, given_up, expected in (
+        (2.0, False, False, "unknown"),
+        (200.0, False, False, "broken"),
+        (200.0, True, False, "kept"),
+        (200.0, False, True, "kept"),
+    ):
+        log = Log()
+        log.train(3)
+        log.ask(1, target="+1")
+        if came:
+            log.start(2)
+            log.place(0, 1, 2)
+        if given_up:
+            log.write("warning", message="scaling is given up: cpu computes other bits")
+        log.train(int(train_s * 10))
+        log.finish()
+        assert said(check(log.events))["target"] == expected
+
+
+@pytest.mark.parametrize(
+    ("target", "size"),
+    [("4", 4), ("+1", 3), ("-1", 1), ("cpu*2+cpu-sse", 3), ("cpu", 1), ("", None), ("a b c", None)],
+)
+def test_how_many_executors_a_target_means(target: str, size: int | None) -> None:
+    assert size_of(target, 2) == size
+
+
+# ---- progress ----
+
+
+@pytest.mark.parametrize(("times", "flagged"), [(3, False), (MAX_BEGINNINGS + 1, True)])
+def test_a_job_that_gets_nowhere_is_given_up(times: int, flagged: bool) -> None:
+    log = Log(executors=1)
+    log.train(4)
+    for time in range(times):
+        log.lose(time)
+        log.start(time + 1)
+        log.begin(time + 1)
+        log.train(4)
+    assert ("progress" in broken(log)) is flagged
+
+
+def test_a_job_that_gets_somewhere_may_begin_again_as_often_as_it_must() -> None:
+    log = Log(executors=1)
+    for time in range(2 * MAX_BEGINNINGS):
+        log.train(4)
+        log.checkpoint()
+        log.lose(time)
+        log.start(time + 1)
+        log.begin(time + 1, step=log.step)
+    assert broken(log) == {}
