@@ -65,13 +65,14 @@ def start(
     script_args: Sequence[str] = (),
     points: Sequence[FaultPoint] = (),
     edits: tuple[str, str] | None = None,
+    record: Record | None = None,
     cwd: str | Path | None = None,
     nursery: Nursery | None = None,
 ) -> RunningJob:
     """`isoscale run SCRIPT` with these options.
 
     `points` are faults inside executors (`faults.at`); `edits` is a text of the script and what `RunningJob.edit` puts
-    in its place.
+    in its place. `record` is of an earlier life of the same run, for `resume`.
     """
     arguments = ["run", str(script), "--workers", str(workers), "--out", str(out), "--lost-after", str(lost_after_s)]
     if executors is not None and plan is None:
@@ -82,7 +83,7 @@ def start(
     arguments += ["--resume"] if resume else []
     arguments += [*options, *(["--", *script_args] if script_args else [])]
     job = RunningJob(Path(out), cwd=cwd, nursery=nursery)
-    job.script, job.edits = Path(script), edits
+    job.script, job.edits, job.record = Path(script), edits, record or job.record
     job.record.faulty |= {point.executor for point in points}
     job._launch(arguments, points)
     return job

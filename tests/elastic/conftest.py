@@ -48,6 +48,8 @@ def begin(request: pytest.FixtureRequest, nursery: Nursery, tmp_path: Path) -> I
         # Stragglers have tests of their own; on a busy machine they would come into every story.
         options = {"out": tmp_path / "run", "nursery": nursery, "lost_after_s": 5.0} | options
         options["options"] = ["--no-rebalance", *options.get("options", [])]
+        if options.get("resume") and jobs:
+            options["record"] = jobs[-1].record
         job = start(short_job_path(), script_args=["4", str(turn_s), "0", "wait"], **options)
         jobs.append(job)
         return job
