@@ -13,7 +13,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from isoscale import limits
 from isoscale.cli import options as o
+from isoscale.cli.numbers import in_range
 from isoscale.cli.progress import Progress
 from isoscale.cli.run import report_failure
 from isoscale.errors import UserError
@@ -30,7 +32,13 @@ Kinds = Annotated[
     str | None,
     typer.Option(help="Kinds to compare.  \\[default: cpu-avx2,cpu-sse as far as this host can]", show_default=False),
 ]
-Steps = Annotated[int, typer.Option(help="Steps of each run; all but the first two are timed.", min=2)]
+Steps = Annotated[
+    int,
+    typer.Option(
+        help="Steps of each run, 2 or more; all but the first two are timed.",
+        callback=in_range(limits.Range(2, limits.STEPS.most)),
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the report as one JSON object.")]
 Out = Annotated[Path | None, typer.Option(help="Directory to write check.json to.", show_default=False)]
 

@@ -21,7 +21,7 @@ from isoscale.core.factors import differences
 from isoscale.errors import IsoscaleError
 from isoscale.kinds import DeviceSet
 from isoscale.protocol import messages as m
-from isoscale.runtime.control import Control, parse_target, saved
+from isoscale.runtime.control import Control, check_scale, parse_target, saved
 from isoscale.runtime.door import Door, Security
 from isoscale.runtime.goal import Goal, PlanEntry
 from isoscale.runtime.hearing import Hearing
@@ -362,6 +362,7 @@ class _Coordinator:
         try:
             match request:
                 case m.Scale():
+                    check_scale(request)
                     present = self.membership.goal.target
                     target = parse_target(request.target, present, self._spec) if request.target else present
                     self._do(functools.partial(self.membership.on_request, target, request.away, request.reason))
