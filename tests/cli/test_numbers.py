@@ -114,7 +114,8 @@ def refusal(arguments: list[str]) -> str:
     except _Taken:
         return ""
     except Exception as error:  # of ours, or of the parser of command lines
-        assert getattr(error, "exit_code", None) == 2, repr(error)
+        if getattr(error, "exit_code", None) != 2:
+            raise
         return error.format_message() if hasattr(error, "format_message") else str(error)
     return ""
 
