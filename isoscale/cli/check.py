@@ -18,6 +18,7 @@ from isoscale.cli import options as o
 from isoscale.cli.numbers import in_range
 from isoscale.cli.progress import Progress
 from isoscale.cli.run import report_failure
+from isoscale.cli.screen import console_of_a_job
 from isoscale.errors import UserError
 from isoscale.kinds import DeviceSet, check_kind, parse_kinds
 from isoscale.runtime.check import CheckFailedError, Plan, check_job, default_kinds
@@ -73,7 +74,7 @@ def check(
     if out is not None:
         _claim(out)
     # Progress is not part of the answer.
-    progress = Console(stderr=True, soft_wrap=True)
+    progress = console_of_a_job(stderr=True)
     report = _run(spec, progress)
     text = msgspec.json.format(msgspec.json.encode(report), indent=1).decode()
     if out is not None:
@@ -89,8 +90,8 @@ def check(
 class _Quiet(Progress):
     """Shows steps, but neither what the script prints nor what it logs: it runs several times."""
 
-    def on_output(self, line: str) -> None:
-        pass
+    def on_output(self, line: str) -> bool:
+        return True
 
 
 def _run(spec: JobSpec, console: Console) -> Report:

@@ -18,6 +18,7 @@ from isoscale.cli import options as o
 from isoscale.cli.numbers import in_range
 from isoscale.cli.progress import Progress
 from isoscale.cli.run import report_failure
+from isoscale.cli.screen import console_of_a_job
 from isoscale.errors import UserError
 from isoscale.kinds import DeviceSet
 from isoscale.protocol.files import write_json_atomic
@@ -87,7 +88,7 @@ def profile(
     )
     name = Path(script).stem
     directory = o.claim_directory(out or Path("runs") / f"profile-{name}-{time.strftime('%Y%m%d-%H%M%S')}", script)
-    console = Console(soft_wrap=True)
+    console = console_of_a_job()
     points = _measure(console, spec, found, sizes, steps, directory)
     console.print(_table(points))
     shown = out or directory.relative_to(Path.cwd())
@@ -99,8 +100,8 @@ def profile(
 class _Quiet(Progress):
     """Steps only: the script runs once per batch size, and every scale-in is part of the plan."""
 
-    def on_output(self, line: str) -> None:
-        pass
+    def on_output(self, line: str) -> bool:
+        return True
 
 
 def _measure(

@@ -16,6 +16,7 @@ from isoscale import limits
 from isoscale.cli import options as o
 from isoscale.cli.numbers import in_range
 from isoscale.cli.progress import Progress, count, duration
+from isoscale.cli.screen import console_of_a_job
 from isoscale.runtime.coordinator import RunResult, run_job
 from isoscale.runtime.door import Security, check_security
 from isoscale.types import Settings
@@ -122,7 +123,7 @@ def run(
     ] = False,
 ) -> None:
     """Train SCRIPT with N logical workers on E executors: the same bits for every E, and for every change of E."""
-    console = Console(soft_wrap=True)
+    console = console_of_a_job()
     found, entries = o.devices_and_plan(executors, devices, plan, workers, until)
     # Checked before a directory is made, so that a mistake leaves nothing behind.
     spec = o.job_spec(
@@ -190,7 +191,7 @@ def report_success(console: Console, result: RunResult, workers: int, out: objec
 
 def report_failure(result: RunResult, out: object) -> None:
     """The traceback once, then one line that says what happened."""
-    console = Console(stderr=True, soft_wrap=True)
+    console = console_of_a_job(stderr=True)
     if result.traceback:
         show_traceback(console, result.traceback)
     style = "default" if result.exit_code == _STOPPED else "bold red"
