@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import ipaddress
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from isoscale import limits
 from isoscale.errors import UserError
 
 __all__ = [
@@ -54,9 +54,6 @@ SEED = "ISOSCALE_SEED"
 REFERENCE = "ISOSCALE_REFERENCE"
 REPLAY = "ISOSCALE_REPLAY"
 FAULT = "ISOSCALE_FAULT"
-
-# numpy.random.seed takes no more than 32 bits.
-_MAX_SEED = 2**32 - 1
 
 
 def coordinator(environ: Mapping[str, str] = os.environ) -> str | None:
@@ -99,7 +96,7 @@ def host(environ: Mapping[str, str] = os.environ) -> str | None:
 
 def executor(environ: Mapping[str, str] = os.environ) -> int | None:
     """The id that the coordinator gave to this executor."""
-    return _integer(EXECUTOR, environ)
+    return _integer(EXECUTOR, environ, limits.EXECUTOR_ID)
 
 
 def out(environ: Mapping[str, str] = os.environ) -> Path | None:
@@ -109,12 +106,12 @@ def out(environ: Mapping[str, str] = os.environ) -> Path | None:
 
 def num_logical_workers(environ: Mapping[str, str] = os.environ) -> int | None:
     """How many logical workers a script has that runs alone, as `python train.py`."""
-    return _integer(WORKERS, environ, minimum=1)
+    return _integer(WORKERS, environ, limits.LOGICAL_WORKERS)
 
 
 def seed(environ: Mapping[str, str] = os.environ) -> int | None:
     """The job's seed. That `seed + logical_rank` also fits in 32 bits is for the job to check."""
-    return _integer(SEED, environ, maximum=_MAX_SEED)
+    return _integer(SEED, environ, limits.SEED)
 
 
 def is_reference(environ: Mapping[str, str] = os.environ) -> bool:
@@ -160,14 +157,6 @@ def _path(name: str, environ: Mapping[str, str]) -> Path | None:
     return Path(value) if value else None
 
 
-def _integer(name: str, environ: Mapping[str, str], *, minimum: int = 0, maximum: int | None = None) -> int | None:
+def _integer(name: str, environ: Mapping[str, str], bounds: limits.Range) -> int | None:
     value = environ.get(name)
-    if not value:
-        return None
-    # int() alone would take "1_0", " 1" and digits of every script, and refuse more than 4300 of them.
-    if re.fullmatch(r"[+-]?[0-9]{1,30}", value):
-        number = int(value)
-        if number >= minimum and (maximum is None or number <= maximum):
-            return number
-    limits = f"of at least {minimum}" if maximum is None else f"from {minimum} to {maximum}"
-    raise UserError(field=name, value=value, problem="out of range or no integer", remedy=f"give an integer {limits}")
+    return limits.whole(value, name, bounds) if value else None

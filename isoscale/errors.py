@@ -31,6 +31,9 @@ __all__ = [
     "UserError",
 ]
 
+#: characters of a value, and of what is wrong with it, that a message shows: it is to be read, and sent to clients
+_MAX_SHOWN, _MAX_PROBLEM = 300, 2_000
+
 
 class IsoscaleError(Exception):
     """The root of the tree; catch it to catch everything that isoscale raises on purpose."""
@@ -52,7 +55,7 @@ class UserError(IsoscaleError, ValueError):
         self.value = value
         self.problem = problem
         self.remedy = remedy
-        super().__init__(f"{field}={_one_line(value)}: {problem}; {remedy}")
+        super().__init__(f"{field}={_one_line(value)}: {shortened(problem, _MAX_PROBLEM)}; {remedy}")
 
 
 class DeterminismError(UserError):
@@ -155,9 +158,20 @@ def _restore(cls: type[IsoscaleError], args: tuple[object, ...]) -> IsoscaleErro
     return cls.__new__(cls, *args)
 
 
+def shortened(text: str, most: int = _MAX_SHOWN) -> str:
+    """The text, or its beginning and how long it is.
+
+    >>> shortened("cpu*" + 1000 * "9", 8)
+    'cpu*9999... (1,004 characters)'
+    """
+    return text if len(text) <= most else f"{text[:most]}... ({len(text):,} characters)"
+
+
 def _one_line(value: object) -> str:
-    text = str(value)
-    return text if text and text.isprintable() else repr(text)
+    if isinstance(value, int) and value.bit_length() > 1000:  # Python writes no more than 4300 digits
+        return f"{'-' if value < 0 else ''}10**{int(value.bit_length() * 0.30103)}"
+    text = shortened(str(value))
+    return text if text and text.isprintable() else shortened(repr(text))
 
 
 def _summary(traceback_text: str) -> str:

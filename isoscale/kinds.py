@@ -17,14 +17,15 @@ Torch-free and NumPy-free. Reads /proc/cpuinfo, nothing else; sets nothing.
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from isoscale.errors import UserError
+from isoscale import limits
+from isoscale.errors import UserError, shortened
 
 __all__ = [
     "CAP_VARIABLES",
@@ -150,7 +151,7 @@ CAP_VARIABLES = frozenset(name for profile in _PROFILES.values() for name, _ in 
 
 @dataclass(frozen=True, slots=True)
 class DeviceSet:
-    """Devices by kind, in the order in which executors get them.
+    """Devices by kind, in the order in which executors get them. One for each executor, so no more than a job may have.
 
     >>> devices = DeviceSet.parse("cpu*2+cpu-sse")
     >>> str(devices), devices.total, list(devices)
@@ -162,30 +163,34 @@ class DeviceSet:
 
     def __post_init__(self) -> None:
         merged: list[tuple[str, int]] = []
+        total = 0
         for kind, count in self.groups:
             _require_known(kind, field="devices")
             if count < 1:
                 raise ValueError(f"{kind}*{count}: a count is at least 1")
+            total += count
             if merged and merged[-1][0] == kind:
                 count += merged.pop()[1]
             merged.append((kind, count))
+        limits.within(total, "devices", limits.EXECUTORS)
         object.__setattr__(self, "groups", tuple(merged))
 
     @classmethod
     def parse(cls, text: str, *, field: str = "--devices") -> DeviceSet:
         """The set that `KIND*COUNT+KIND*COUNT` describes; a KIND alone counts once."""
-        groups = []
+        remedy = 'give, for example, "cpu*2+cpu-sse*1"'
+        if len(text) > limits.MAX_SPEC_CHARS:
+            raise UserError(field=field, value=text, problem="too long for a set of devices", remedy=remedy)
+        groups, total = [], 0
         for part in text.split("+"):
-            match = re.fullmatch(r"\s*([^\s*]+)\s*(?:\*\s*([0-9]{1,6})\s*)?", part)
+            match = re.fullmatch(r"\s*([^\s*]+)\s*(?:\*\s*([0-9]{1,30})\s*)?", part)
             count = int(match[2] or 1) if match else 0
             if not match or count < 1:
-                raise UserError(
-                    field=field,
-                    value=text,
-                    problem=f"{part.strip()!r} is not KIND*COUNT with a positive COUNT",
-                    remedy='give, for example, "cpu*2+cpu-sse*1"',
-                )
+                problem = f"{shortened(part.strip(), 60)!r} is not KIND*COUNT with a positive COUNT"
+                raise UserError(field=field, value=text, problem=problem, remedy=remedy)
+            total += count
             groups.append((_require_known(match[1], field=field), count))
+        limits.within(total, field, limits.EXECUTORS, shown=text)
         return cls(tuple(groups))
 
     @property
@@ -199,11 +204,19 @@ class DeviceSet:
 
     def counts(self) -> dict[str, int]:
         """How many devices of each kind, as in `profile.json`."""
-        return dict(Counter(self))
+        return {kind: sum(count for one, count in self.groups if one == kind) for kind in self.kinds}
 
     def __iter__(self) -> Iterator[str]:
         for kind, count in self.groups:
-            yield from [kind] * count
+            yield from itertools.repeat(kind, count)
+
+    def first(self, total: int) -> DeviceSet:
+        """The first so many of them.
+
+        >>> str(DeviceSet.parse("cpu*2+cpu-sse*2").first(3))
+        'cpu*2+cpu-sse*1'
+        """
+        return DeviceSet(tuple((kind, 1) for kind in itertools.islice(self, total)))
 
     def __len__(self) -> int:
         return self.total
@@ -222,6 +235,9 @@ class HostCapability:
 
 def parse_kinds(text: str, *, field: str = "--kinds") -> tuple[str, ...]:
     """The kinds of a comma-separated list, each once, in order."""
+    if len(text) > limits.MAX_SPEC_CHARS:
+        remedy = f"give some of {', '.join(KNOWN_KINDS)}"
+        raise UserError(field=field, value=text, problem="too long for a list of kinds", remedy=remedy)
     return tuple(dict.fromkeys(_require_known(part.strip(), field=field) for part in text.split(",")))
 
 
@@ -271,9 +287,7 @@ def common_profile(
 
 def profile_env(profile: NumericProfile, threads: int) -> dict[str, str]:
     """The variables that an executor needs before it imports torch. Values only: see `executor_environment`."""
-    if threads < 1:
-        raise UserError(field="--threads", value=threads, problem="no thread to compute with", remedy="give 1 or more")
-    count = str(threads)
+    count = str(limits.within(threads, "--threads", limits.THREADS))
     return {
         "OMP_NUM_THREADS": count,
         "MKL_NUM_THREADS": count,

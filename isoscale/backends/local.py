@@ -14,10 +14,12 @@ import resource
 import select
 import signal
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from isoscale import env
+from isoscale.backends.lines import Cut, Excerpt, clean
 
 __all__ = [
     "ALLOCATOR",
@@ -38,6 +40,7 @@ ALLOCATOR = {"MALLOC_TRIM_THRESHOLD_": str(2**40), "MALLOC_MMAP_THRESHOLD_": str
 
 _TAIL_LINES = 30
 _TAIL_BYTES = 2**16
+_PIECE_BYTES = 2**20
 #: of a process that prepares to join, beside others that train
 _NEWCOMER_NICE = 5
 
@@ -118,23 +121,24 @@ async def start_process(
 
 
 class NewLines:
-    """What a process has written into its log since the last look, line by line."""
+    """What a process has written into its log since the last look, as far as it is worth showing."""
 
     def __init__(self, log: Path) -> None:
         self._log = log
         self._at = 0
-        self._rest = b""
+        self._excerpt = Excerpt()
 
     def read(self) -> list[str]:
+        """A bounded piece at a time."""
         try:
             with self._log.open("rb") as file:
                 file.seek(self._at)
-                data = file.read()
+                data = file.read(_PIECE_BYTES)
         except OSError:
             return []
         self._at += len(data)
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        return [line.decode(errors="replace") for line in lines]
+        shown = self._excerpt.add(data, time.monotonic())
+        return [f"... {one.lines:,} lines are in {self._log}" if isinstance(one, Cut) else one for one in shown]
 
 
 def restore_priority() -> None:
@@ -190,5 +194,5 @@ def _tail(log: Path) -> str:
     """The last lines of its output."""
     with contextlib.suppress(OSError), log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - _TAIL_BYTES))
-        return "\n".join(file.read().decode(errors="replace").splitlines()[-_TAIL_LINES:])
+        return "\n".join(map(clean, file.read().splitlines()[-_TAIL_LINES:]))
     return ""

@@ -13,9 +13,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from isoscale import limits
 from isoscale.cli import options as o
+from isoscale.cli.numbers import in_range
 from isoscale.cli.progress import Progress
 from isoscale.cli.run import report_failure
+from isoscale.cli.screen import console_of_a_job
 from isoscale.errors import UserError
 from isoscale.kinds import DeviceSet, check_kind, parse_kinds
 from isoscale.runtime.check import CheckFailedError, Plan, check_job, default_kinds
@@ -30,7 +33,13 @@ Kinds = Annotated[
     str | None,
     typer.Option(help="Kinds to compare.  \\[default: cpu-avx2,cpu-sse as far as this host can]", show_default=False),
 ]
-Steps = Annotated[int, typer.Option(help="Steps of each run; all but the first two are timed.", min=2)]
+Steps = Annotated[
+    int,
+    typer.Option(
+        help="Steps of each run, 2 or more; all but the first two are timed.",
+        callback=in_range(limits.Range(2, limits.STEPS.most)),
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the report as one JSON object.")]
 Out = Annotated[Path | None, typer.Option(help="Directory to write check.json to.", show_default=False)]
 
@@ -65,7 +74,7 @@ def check(
     if out is not None:
         _claim(out)
     # Progress is not part of the answer.
-    progress = Console(stderr=True, soft_wrap=True)
+    progress = console_of_a_job(stderr=True)
     report = _run(spec, progress)
     text = msgspec.json.format(msgspec.json.encode(report), indent=1).decode()
     if out is not None:
@@ -81,8 +90,8 @@ def check(
 class _Quiet(Progress):
     """Shows steps, but neither what the script prints nor what it logs: it runs several times."""
 
-    def on_output(self, line: str) -> None:
-        pass
+    def on_output(self, line: str) -> bool:
+        return True
 
 
 def _run(spec: JobSpec, console: Console) -> Report:

@@ -18,6 +18,7 @@ from isoscale.cli.metrics import metrics_text
 from isoscale.cli.progress import Progress
 from isoscale.cli.promises import warn_if_broken
 from isoscale.cli.run import ToldExit, report_failure, report_success
+from isoscale.cli.screen import console_of_a_job
 from isoscale.errors import UserError
 from isoscale.runtime.handle import JobHandle
 
@@ -119,7 +120,7 @@ def resume(directory: Directory) -> None:
     """Go on with a job whose coordinator is gone: with its executors if they live, else from its checkpoint."""
     from isoscale.runtime.coordinator import resume_job
 
-    console = Console(soft_wrap=True)
+    console = console_of_a_job()
     if not directory.is_dir():
         raise UserError(field="DIR", value=directory, problem="no such directory", remedy="give the --out of a run")
     with Progress(console) as progress:

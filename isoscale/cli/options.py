@@ -10,8 +10,10 @@ from typing import Annotated, Literal
 
 import typer
 
+from isoscale import limits
+from isoscale.cli.numbers import in_range
 from isoscale.cli.scripts import existing, own_help, resolved
-from isoscale.errors import UserError
+from isoscale.errors import UserError, shortened
 from isoscale.kinds import DeviceSet, check_kind, check_profile, common_profile, parse_kinds
 from isoscale.types import JobSpec, Level, Order
 
@@ -56,11 +58,21 @@ ScriptArgs = Annotated[
 JOB, RUNNING = "The job: other values give other results", "How it is run"
 
 Workers = Annotated[
-    int, typer.Option(help="Logical workers N: the job's identity, constant for its life.", rich_help_panel=JOB)
+    int,
+    typer.Option(
+        help="Logical workers N: the job's identity, constant for its life.",
+        rich_help_panel=JOB,
+        callback=in_range(limits.LOGICAL_WORKERS),
+    ),
 ]
 Executors = Annotated[
     int | None,
-    typer.Option(help="Executor processes E, 1 to N.  \\[default: 1]", show_default=False, rich_help_panel=RUNNING),
+    typer.Option(
+        help="Executor processes E, 1 to N.  \\[default: 1]",
+        show_default=False,
+        rich_help_panel=RUNNING,
+        callback=in_range(limits.EXECUTORS),
+    ),
 ]
 Devices = Annotated[
     str | None,
@@ -86,9 +98,19 @@ OrderOption = Annotated[
     Literal["ddp", "tree"],
     typer.Option("--order", help="Order of gradient sums: stock DDP's, or a faster fixed tree.", rich_help_panel=JOB),
 ]
-Seed = Annotated[int, typer.Option(help="Seeds set-up; logical worker r gets seed + r.", rich_help_panel=JOB)]
+Seed = Annotated[
+    int,
+    typer.Option(
+        help="Seeds set-up; logical worker r gets seed + r.", rich_help_panel=JOB, callback=in_range(limits.SEED)
+    ),
+]
 Threads = Annotated[
-    int, typer.Option(help="Intra-op threads per executor; part of the job's identity.", rich_help_panel=JOB)
+    int,
+    typer.Option(
+        help="Intra-op threads per executor; part of the job's identity.",
+        rich_help_panel=JOB,
+        callback=in_range(limits.THREADS),
+    ),
 ]
 Out = Annotated[
     Path | None,
@@ -106,16 +128,17 @@ Plan = Annotated[
 ]
 Until = Annotated[
     int | None,
-    typer.Option(help="Stop when this many steps are committed.", show_default=False, rich_help_panel=JOB),
+    typer.Option(
+        help="Stop when this many steps are committed.",
+        show_default=False,
+        rich_help_panel=JOB,
+        callback=in_range(limits.STEPS),
+    ),
 ]
-
-_MAX_SEED = 2**32 - 1
-#: of --lost-after: five heartbeats must fit, and a machine pauses for a moment now and then
-_SHORTEST_S, _LONGEST_S = 0.5, 86400.0
 
 
 def device_set(executors: int | None, devices: str | None, workers: int) -> DeviceSet:
-    _at_least("--workers", workers, 1)
+    limits.within(workers, "--workers", limits.LOGICAL_WORKERS)
     if devices is not None:
         found = DeviceSet.parse(devices)
         if executors is not None and executors != found.total:
@@ -126,8 +149,9 @@ def device_set(executors: int | None, devices: str | None, workers: int) -> Devi
                 remedy="give one of the two",
             )
     else:
-        _at_least("--executors", executors if executors is not None else 1, 1)
-        found = DeviceSet((("cpu", executors or 1),))
+        executors = 1 if executors is None else executors
+        limits.within(executors, "--executors", limits.EXECUTORS)
+        found = DeviceSet((("cpu", executors),))
     if found.total > workers:
         raise UserError(
             field="--executors",
@@ -142,29 +166,36 @@ def device_set(executors: int | None, devices: str | None, workers: int) -> Devi
 
 def parse_plan(plan: str | None, workers: int, until: int | None) -> list[tuple[int, DeviceSet]]:
     """Entries `step:executors` or `step:DEVICES`, in ascending order of steps."""
+    if plan is None:
+        return []
+    if len(plan) > limits.MAX_PLAN_CHARS or plan.count(",") >= limits.MAX_PLAN_ENTRIES:
+        raise plan_error(plan, "has too many entries", f"give at most {limits.MAX_PLAN_ENTRIES}")
     entries: list[tuple[int, DeviceSet]] = []
-    for part in (plan or "").split(","):
-        if plan is None:
-            break
-        step, colon, devices = part.strip().partition(":")
-        if not colon or not step.strip().isdigit() or not devices.strip():
-            raise plan_error(plan, f"{part.strip()!r} is not STEP:EXECUTORS", 'give, for example, "0:2,40:4,80:1"')
-        text = devices.strip()
-        found = DeviceSet((("cpu", int(text)),)) if text.isdigit() and int(text) else None
-        if found is None:
-            if text.isdigit():
-                raise plan_error(plan, f"{part.strip()!r} leaves the job without executors", "give 1 or more")
-            found = DeviceSet.parse(text, field="--plan")
-        if entries and int(step) <= entries[-1][0]:
+    for part in plan.split(","):
+        step, found = _plan_entry(plan, part.strip())
+        if entries and step <= entries[-1][0]:
             raise plan_error(plan, f"step {step} does not come after {entries[-1][0]}", "give steps in ascending order")
         if found.total > workers:
             raise plan_error(
                 plan, f"{found.total} executors at step {step} for {workers} logical workers", f"give at most {workers}"
             )
-        for kind in found.kinds:
-            check_kind(kind)
-        entries.append((int(step), found))
+        entries.append((step, found))
+    for kind in dict.fromkeys(kind for _, found in entries for kind in found.kinds):
+        check_kind(kind, field="--plan")
     return [(step, found) for step, found in entries if not until or step < until]
+
+
+def _plan_entry(plan: str, part: str) -> tuple[int, DeviceSet]:
+    step, colon, devices = (text.strip() for text in part.partition(":"))
+    if not colon or not (step.isascii() and step.isdigit()) or not devices:
+        shown = shortened(part, 60)
+        raise plan_error(plan, f"{shown!r} is not STEP:EXECUTORS", 'give, for example, "0:2,40:4,80:1"')
+    at = limits.whole(step, "--plan", limits.STEP, part_of=plan)
+    if not limits.is_whole(devices):
+        return at, DeviceSet.parse(devices, field="--plan")
+    if int(devices) < 1:
+        raise plan_error(plan, f"{shortened(part, 60)!r} leaves the job without executors", "give 1 or more")
+    return at, DeviceSet((("cpu", limits.whole(devices, "--plan", limits.EXECUTORS, part_of=plan)),))
 
 
 def devices_and_plan(
@@ -201,17 +232,18 @@ def job_spec(
 ) -> JobSpec:
     """Check everything a person can get wrong before any process is started. Where it writes is added later."""
     path = existing(script)
-    _at_least("--workers", workers, 1)
-    _at_least("--threads", threads, 1)
+    limits.within(workers, "--workers", limits.LOGICAL_WORKERS)
+    limits.within(threads, "--threads", limits.THREADS)
     if until is not None:
-        _at_least("--until", until, 1)
-    _at_least("--audit-every", audit_every, 0)
-    if not 0 <= seed <= _MAX_SEED - workers:
+        limits.within(until, "--until", limits.STEPS)
+    limits.within(audit_every, "--audit-every", limits.AUDIT_EVERY)
+    last_seed = int(limits.SEED.most) - workers
+    if not 0 <= seed <= last_seed:
         raise UserError(
             field="--seed",
             value=seed,
             problem="seed + logical rank must fit 32 bits",
-            remedy=f"give 0 .. {_MAX_SEED - workers}",
+            remedy=f"give 0 .. {last_seed}",
         )
     met = tuple(dict.fromkeys(kind for one in (devices, *planned) for kind in one.kinds))
     declared = parse_kinds(kinds) if kinds is not None else met
@@ -248,18 +280,11 @@ def check_running(
     *, spares: int, checkpoint_every: int, keep_checkpoints: int, lost_after: float, audit_turns: float
 ) -> None:
     """How a run is kept going: refuses numbers that would train for hours and then do nothing, or never begin."""
-    _at_least("--spares", spares, 0)
-    _at_least("--checkpoint-every", checkpoint_every, 0)
-    _at_least("--keep-checkpoints", keep_checkpoints, 1)
-    if not _SHORTEST_S <= lost_after <= _LONGEST_S:  # refuses NaN, too
-        raise UserError(
-            field="--lost-after",
-            value=lost_after,
-            problem="not a time in which a heartbeat can come",
-            remedy=f"give {_SHORTEST_S:g} to {_LONGEST_S:g} seconds",
-        )
-    if not 0 <= audit_turns <= 1:
-        raise UserError(field="--audit-turns", value=audit_turns, problem="is no share", remedy="give 0 to 1")
+    limits.within(spares, "--spares", limits.SPARES)
+    limits.within(checkpoint_every, "--checkpoint-every", limits.CHECKPOINT_EVERY)
+    limits.within(keep_checkpoints, "--keep-checkpoints", limits.KEPT_CHECKPOINTS)
+    limits.within(lost_after, "--lost-after", limits.LOST_AFTER_S)
+    limits.within(audit_turns, "--audit-turns", limits.SHARE)
 
 
 def claim_directory(out: Path | None, script: str, *, field: str = "--out", resume: bool = False) -> Path:
@@ -297,8 +322,3 @@ def claim_directory(out: Path | None, script: str, *, field: str = "--out", resu
             field=field, value=directory, problem=f"cannot be written ({error.strerror})", remedy="give another one"
         ) from None
     return directory.resolve()
-
-
-def _at_least(field: str, value: int, minimum: int) -> None:
-    if value < minimum:
-        raise UserError(field=field, value=value, problem="too small", remedy=f"give {minimum} or more")

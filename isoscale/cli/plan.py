@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_module
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
@@ -11,6 +12,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from isoscale import limits
+from isoscale.cli.numbers import in_range
 from isoscale.cli.simulate_options import kind_speeds_of
 from isoscale.errors import UserError
 from isoscale.scheduling.planner import PlanFigures, best_split, plan_figures
@@ -20,7 +23,9 @@ __all__ = ["plan"]
 
 plan = typer.Typer(no_args_is_help=True, help="Plan one job's devices: the best split, and what growth would give.")
 
-Workers = Annotated[int, typer.Option(help="Logical workers N.", show_default=False)]
+Workers = Annotated[
+    int, typer.Option(help="Logical workers N.", show_default=False, callback=in_range(limits.LOGICAL_WORKERS))
+]
 Devices = Annotated[str, typer.Option(help='Devices by kind, such as "V100*2+T4*3".', show_default=False)]
 Speeds = Annotated[
     str, typer.Option(help="Turns per second of one device by kind, such as V100=2,T4=1.", show_default=False)
@@ -32,7 +37,7 @@ More = Annotated[
         help='What could be added, such as "V100*2+T4*2".  \\[default: --by of each kind]', show_default=False
     ),
 ]
-By = Annotated[int, typer.Option(help="How many devices to add.", min=1)]
+By = Annotated[int, typer.Option(help="How many devices to add.", callback=in_range(limits.ADDED))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +57,7 @@ class Growth:
 @plan.command()
 def split(workers: Workers, devices: Devices, speeds: Speeds, json: AsJson = False) -> None:
     """Spread N logical workers over unequal devices so that a step is as short as possible."""
-    kinds = _kinds(parse_devices(devices), workers)
+    kinds = _kinds(parse_devices(devices))
     if len(kinds) > workers:
         raise UserError(
             field="--devices",
@@ -93,7 +98,8 @@ def grow(
                 problem=f"no speed is given for {kind}",
                 remedy=f"add {kind}=... to --speeds",
             )
-    now = _figures(_kinds(held, workers), workers, speeds)
+    _check_ways(room, by, sum(count for _, count in held))
+    now = _figures(_kinds(held), workers, speeds)
     ways = sorted(
         (_growth(held, added, workers, speeds, now) for added in _additions(list(room.items()), by) if added),
         key=lambda way: (-way.speedup, sum(count for _, count in way.added), way.figures.waste, way.added),
@@ -149,7 +155,7 @@ def _growth(
     counts = dict(held)
     for kind, count in added:
         counts[kind] = counts.get(kind, 0) + count
-    figures = _figures(_kinds(tuple(counts.items()), workers), workers, speeds)
+    figures = _figures(_kinds(tuple(counts.items())), workers, speeds)
     return Growth(added=added, figures=figures, speedup=now.step_s / figures.step_s)
 
 
@@ -172,9 +178,19 @@ def _figures(kinds: Sequence[str], workers: int, speeds: str) -> PlanFigures:
     return plan_figures(workers, best_split(workers, turns), turns)
 
 
-def _kinds(devices: tuple[tuple[str, int], ...], workers: int) -> list[str]:
-    if workers < 1:
-        raise UserError(field="--workers", value=workers, problem="too small", remedy="give 1 or more")
+def _check_ways(room: dict[str, int], by: int, held: int) -> None:
+    """Before they are listed: each is a plan of its own to be computed."""
+    ways = min(math.comb(by + len(room), by), math.prod(min(most, by) + 1 for most in room.values()))
+    if ways * (held + by) > limits.MAX_PLANNED:
+        raise UserError(
+            field="--by",
+            value=by,
+            problem=f"too many ways to add so many devices of {len(room)} kinds",
+            remedy="give a smaller number, or fewer kinds",
+        )
+
+
+def _kinds(devices: tuple[tuple[str, int], ...]) -> list[str]:
     return [kind for kind, count in devices for _ in range(count)]
 
 

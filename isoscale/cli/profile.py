@@ -13,9 +13,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from isoscale import limits
 from isoscale.cli import options as o
+from isoscale.cli.numbers import in_range
 from isoscale.cli.progress import Progress
 from isoscale.cli.run import report_failure
+from isoscale.cli.screen import console_of_a_job
 from isoscale.errors import UserError
 from isoscale.kinds import DeviceSet
 from isoscale.protocol.files import write_json_atomic
@@ -25,7 +28,12 @@ from isoscale.types import JobSpec
 __all__ = ["profile"]
 
 Executors = Annotated[
-    int | None, typer.Option(help="Executors to begin with, 1 to N.  \\[default: N]", show_default=False)
+    int | None,
+    typer.Option(
+        help="Executors to begin with, 1 to N.  \\[default: N]",
+        show_default=False,
+        callback=in_range(limits.EXECUTORS),
+    ),
 ]
 Batches = Annotated[
     str | None,
@@ -34,7 +42,13 @@ Batches = Annotated[
         show_default=False,
     ),
 ]
-Steps = Annotated[int, typer.Option(help="Steps of each point; the first few are not measured.", min=4)]
+Steps = Annotated[
+    int,
+    typer.Option(
+        help="Steps of each point, 4 or more; the first few are not measured.",
+        callback=in_range(limits.Range(4, limits.STEPS.most)),
+    ),
+]
 Out = Annotated[
     Path | None,
     typer.Option(help="Directory of profile.json.  \\[default: runs/profile-SCRIPT-TIME]", show_default=False),
@@ -74,7 +88,7 @@ def profile(
     )
     name = Path(script).stem
     directory = o.claim_directory(out or Path("runs") / f"profile-{name}-{time.strftime('%Y%m%d-%H%M%S')}", script)
-    console = Console(soft_wrap=True)
+    console = console_of_a_job()
     points = _measure(console, spec, found, sizes, steps, directory)
     console.print(_table(points))
     shown = out or directory.relative_to(Path.cwd())
@@ -86,8 +100,8 @@ def profile(
 class _Quiet(Progress):
     """Steps only: the script runs once per batch size, and every scale-in is part of the plan."""
 
-    def on_output(self, line: str) -> None:
-        pass
+    def on_output(self, line: str) -> bool:
+        return True
 
 
 def _measure(
@@ -115,10 +129,13 @@ def _parse_batches(text: str | None) -> list[int]:
     """0 stands for the script's own."""
     if text is None:
         return [0]
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isascii() and part.isdigit() and 0 < int(part) < 10**9 for part in parts):
+    parts = [part.strip() for part in text.split(",", limits.MAX_BATCHES)]
+    if len(parts) > limits.MAX_BATCHES:
+        remedy = f"give at most {limits.MAX_BATCHES}"
+        raise UserError(field="--batches", value=text, problem="too many sizes to measure", remedy=remedy)
+    if not all(part.isascii() and part.isdigit() for part in parts):
         raise UserError(field="--batches", value=text, problem="not a list of sizes", remedy="give, for example, 16,32")
-    return list(dict.fromkeys(int(part) for part in parts))
+    return list(dict.fromkeys(limits.whole(part, "--batches", limits.BATCH, part_of=text) for part in parts))
 
 
 def _table(points: Sequence[Point]) -> Table:

@@ -1,11 +1,12 @@
 """The live line of a run: step, loss, samples per second, executors, time left.
 
 On a terminal one line that is redrawn; elsewhere plain lines, at most one every few seconds. Shows
-facts it is told; computes nothing but rates.
+facts it is told; computes nothing but rates. Never waits for the terminal (`cli.screen`).
 """
 
 from __future__ import annotations
 
+import functools
 import time
 from collections import deque
 from types import TracebackType
@@ -15,6 +16,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from isoscale.cli.screen import Screen
 from isoscale.protocol import messages as m
 
 __all__ = ["Progress", "count", "duration"]
@@ -36,37 +38,39 @@ class Progress:
         self._recent: deque[tuple[float, int]] = deque(maxlen=_WINDOW)
         self._last_plain = time.monotonic()
         self._last: tuple[m.StepDone, int] | None = None
+        self._screen = Screen(console)
+        #: news that the terminal did not take
+        self._untold = 0
 
     def __enter__(self) -> Progress:
         if self._live is not None:
-            self._live.start()
-            self._live.update(Text(f"{self._label}starting executors ...", style="dim"))
+            self._screen.say(self._live.start)
+            self._redraw(Text(f"{self._label}starting executors ...", style="dim"))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._live is not None:
-            self._live.stop()
-        elif self._last is not None:
+        if self._live is None and self._last is not None:
             self._plain(*self._last)
+        self._screen.close(self._live.stop if self._live is not None else None, interrupted=error is not None)
 
-    def on_output(self, line: str) -> None:
-        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+    def on_output(self, line: str) -> bool:
+        return self._print(line, markup=False, highlight=False, soft_wrap=True)
 
     def on_begin(self, num_executors: int) -> None:
         text = f"{self._label}training on {count(num_executors, 'executor')} ..."
         if self._live is not None:
-            self._live.update(Text(text, style="dim"))
+            self._redraw(Text(text, style="dim"))
         else:
-            self._console.print(text, highlight=False)
+            self._print(text, highlight=False)
 
     def on_step(self, step: m.StepDone, num_executors: int) -> None:
         now = time.monotonic()
         self._recent.append((now, step.samples))
         self._last = (step, num_executors)
         if self._live is not None:
-            self._live.update(self._line(step, num_executors))
+            self._redraw(self._line(step, num_executors))
         elif now - self._last_plain >= _PLAIN_EVERY_S:
             self._last_plain = now
             self._plain(step, num_executors)
@@ -75,19 +79,32 @@ class Progress:
         if self._quiet_logs:
             return
         values = "  ".join(f"{name} {_number(value)}" for name, value in logged.values.items())
-        self._console.print(f"{self._label}step {logged.step}  epoch {logged.epoch}  {values}", highlight=False)
+        self._tell(f"{self._label}step {logged.step}  epoch {logged.epoch}  {values}")
 
     def on_event(self, event: str, fields: dict[str, Any]) -> None:
         """Executors that come and go are worth a line; the rest is in the log."""
         text = _news(event, fields)
         if text and not (self._quiet_logs and event != "warning"):
             style = "yellow" if event in ("warning", "executor_lost", "suspect", "straggler", "notice") else "dim"
-            self._console.print(Text(f"{self._label}{text}", style=style), highlight=False)
+            self._tell(Text(f"{self._label}{text}", style=style))
+
+    def _tell(self, text: str | Text) -> None:
+        """News, or how many there were that the terminal did not take."""
+        if self._untold and self._print(f"... {count(self._untold, 'message')} are in events.jsonl", highlight=False):
+            self._untold = 0
+        self._untold += not self._print(text, highlight=False)
+
+    def _print(self, text: str | Text, **how: Any) -> bool:
+        return self._screen.say(lambda: self._console.print(text, **how))
+
+    def _redraw(self, line: Text) -> None:
+        assert self._live is not None
+        self._screen.redraw(functools.partial(self._live.update, line))
 
     def _plain(self, step: m.StepDone, num_executors: int) -> None:
         # Without colours a bar does not tell its two parts apart.
         line = self._line(step, num_executors, bar=False).plain
-        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+        self._print(line, highlight=False, markup=False, soft_wrap=True)
         self._last = None
 
     def _line(self, step: m.StepDone, num_executors: int, *, bar: bool = True) -> Text:

@@ -12,6 +12,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from isoscale import limits
+from isoscale.cli.numbers import in_range
 from isoscale.errors import UserError
 from isoscale.runtime.replay import Request, RunLog, Verdict, check_request, make_request, read_log, start_replay
 
@@ -20,11 +22,20 @@ __all__ = ["replay"]
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="Directory of a run.", show_default=False)]
 AtStep = Annotated[
     int,
-    typer.Option("--step", help="Replay up to this step, from the newest checkpoint before it.", show_default=False),
+    typer.Option(
+        "--step",
+        help="Replay up to this step, from the newest checkpoint before it.",
+        show_default=False,
+        callback=in_range(limits.STEPS),
+    ),
 ]
 Rank = Annotated[
     int | None,
-    typer.Option(help="Stop in the debugger before the turn of this logical worker in that step.", show_default=False),
+    typer.Option(
+        help="Stop in the debugger before the turn of this logical worker in that step.",
+        show_default=False,
+        callback=in_range(limits.LOGICAL_RANK),
+    ),
 ]
 
 

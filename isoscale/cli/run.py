@@ -12,9 +12,12 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from isoscale import limits
 from isoscale.cli import options as o
+from isoscale.cli.numbers import in_range
 from isoscale.cli.progress import Progress, count, duration
 from isoscale.cli.promises import warn_if_broken
+from isoscale.cli.screen import console_of_a_job
 from isoscale.runtime.coordinator import RunResult, run_job
 from isoscale.runtime.door import Security, check_security
 from isoscale.types import Settings
@@ -51,13 +54,28 @@ def run(
         typer.Option("--resume", help="Go on in --out from its newest whole checkpoint.", rich_help_panel=o.RUNNING),
     ] = False,
     checkpoint_every: Annotated[
-        int, typer.Option(help="Write a checkpoint every so many steps; 0: never.", rich_help_panel=_KEEPING)
+        int,
+        typer.Option(
+            help="Write a checkpoint every so many steps; 0: never.",
+            rich_help_panel=_KEEPING,
+            callback=in_range(limits.CHECKPOINT_EVERY),
+        ),
     ] = 0,
     keep_checkpoints: Annotated[
-        int, typer.Option(help="Keep the newest so many checkpoints.", rich_help_panel=_KEEPING)
+        int,
+        typer.Option(
+            help="Keep the newest so many checkpoints.",
+            rich_help_panel=_KEEPING,
+            callback=in_range(limits.KEPT_CHECKPOINTS),
+        ),
     ] = 3,
     spares: Annotated[
-        int, typer.Option(help="Warm processes that wait to become executors.", rich_help_panel=_KEEPING)
+        int,
+        typer.Option(
+            help="Warm processes that wait to become executors.",
+            rich_help_panel=_KEEPING,
+            callback=in_range(limits.SPARES),
+        ),
     ] = 0,
     no_rebalance: Annotated[
         bool,
@@ -68,23 +86,34 @@ def run(
         typer.Option(
             help="Seconds without a heartbeat after which an executor is killed and replaced.",
             rich_help_panel=_KEEPING,
+            callback=in_range(limits.LOST_AFTER_S),
         ),
     ] = 10.0,
     audit_every: Annotated[
         int,
-        typer.Option(help="Compare executors' state every so many steps; 0: at the end.", rich_help_panel=_KEEPING),
+        typer.Option(
+            help="Compare executors' state every so many steps; 0: at the end.",
+            rich_help_panel=_KEEPING,
+            callback=in_range(limits.AUDIT_EVERY),
+        ),
     ] = 100,
     audit_turns: Annotated[
         float,
         typer.Option(
             help="Run this share of turns again elsewhere, to find devices that miscompute.",
             rich_help_panel=_KEEPING,
+            callback=in_range(limits.SHARE),
         ),
     ] = 0.0,
     listen: Annotated[
         str, typer.Option(help="Address that the job's sockets bind to.", rich_help_panel=_NETWORK)
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port of the control socket; 0: any.", rich_help_panel=_NETWORK)] = 0,
+    port: Annotated[
+        int,
+        typer.Option(
+            help="Port of the control socket; 0: any.", rich_help_panel=_NETWORK, callback=in_range(limits.PORT)
+        ),
+    ] = 0,
     certificate: Annotated[
         Path | None, typer.Option(help="TLS certificate (PEM) of the control socket.", rich_help_panel=_NETWORK)
     ] = None,
@@ -95,7 +124,7 @@ def run(
     ] = False,
 ) -> None:
     """Train SCRIPT with N logical workers on E executors: the same bits for every E, and for every change of E."""
-    console = Console(soft_wrap=True)
+    console = console_of_a_job()
     found, entries = o.devices_and_plan(executors, devices, plan, workers, until)
     # Checked before a directory is made, so that a mistake leaves nothing behind.
     spec = o.job_spec(
@@ -164,7 +193,7 @@ def report_success(console: Console, result: RunResult, workers: int, out: objec
 
 def report_failure(result: RunResult, out: object) -> None:
     """The traceback once, then one line that says what happened."""
-    console = Console(stderr=True, soft_wrap=True)
+    console = console_of_a_job(stderr=True)
     if result.traceback:
         show_traceback(console, result.traceback)
     style = "default" if result.exit_code == _STOPPED else "bold red"

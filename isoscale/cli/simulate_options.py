@@ -9,7 +9,9 @@ from typing import Annotated
 
 import typer
 
+from isoscale import limits
 from isoscale.analysis.failures import should_retry
+from isoscale.cli.numbers import in_range
 from isoscale.errors import UserError
 from isoscale.sim.backend import Interference
 from isoscale.sim.costs import Costs, parse_costs
@@ -61,11 +63,15 @@ Policies = Annotated[
 Out = Annotated[
     Path | None, typer.Option(help="Directory of the results.  \\[default: runs/simulate-TIME]", show_default=False)
 ]
-Seeds = Annotated[int, typer.Option(help="Repeat with so many seeds; results are means.", min=1)]
+Seeds = Annotated[
+    int, typer.Option(help="Repeat with so many seeds; results are means.", callback=in_range(limits.SEEDS))
+]
 Interval = Annotated[
     float | None,
     typer.Option(
-        help="Seconds between decisions; 0: at every event.  \\[default: each policy's own]", show_default=False
+        help="Seconds between decisions; 0: at every event.  \\[default: each policy's own]",
+        show_default=False,
+        callback=in_range(limits.Range(0.0, limits.INTERVAL_S.most)),
     ),
 ]
 CostSpec = Annotated[
@@ -86,7 +92,12 @@ DropLarge = Annotated[
     bool, typer.Option("--drop-large", help="Leave out jobs that ask for more devices than the cluster has.")
 ]
 InterferenceShare = Annotated[
-    float, typer.Option("--interference", help="Speed that a job loses beside another one on its node, 0 to 1.")
+    float,
+    typer.Option(
+        "--interference",
+        help="Speed that a job loses beside another one on its node, 0 to 1.",
+        callback=in_range(limits.SHARE),
+    ),
 ]
 Failures = Annotated[
     str | None, typer.Option(help="HOURS between failures of a device, /HOURS to repair (1).", show_default=False)
@@ -104,7 +115,7 @@ Retry = Annotated[
     str, typer.Option(help="Trials that fail in the trace: by-class (see docs), never, or a number of retries for all.")
 ]
 Format = Annotated[str, typer.Option(help="Format of the trace's file, where it cannot be told from its header.")]
-FirstSeed = Annotated[int, typer.Option("--seed", help="First seed.", min=0)]
+FirstSeed = Annotated[int, typer.Option("--seed", help="First seed.", callback=in_range(limits.SEED))]
 NoEvents = Annotated[bool, typer.Option("--no-events", help="Do not write DIR/POLICY/events.jsonl.")]
 
 
@@ -113,8 +124,8 @@ def costs_of(text: str) -> Costs:
 
 
 def interval_of(seconds: float | None) -> float | None:
-    if seconds is not None and not 0 <= seconds < math.inf:
-        raise UserError(field="--interval", value=seconds, problem="is no time", remedy="give 0 or more seconds")
+    if seconds:
+        limits.within(seconds, "--interval", limits.INTERVAL_S)
     return seconds
 
 
@@ -122,7 +133,8 @@ def window_of(text: str | None) -> tuple[float, float]:
     if text is None:
         return 0.0, math.inf
     begin, colon, end = text.partition(":")
-    first, last = _number(begin or "0", "--window", text), _number(end, "--window", text) if end else math.inf
+    first = limits.decimal(begin or "0", "--window", limits.HOURS, part_of=text)
+    last = limits.decimal(end, "--window", limits.HOURS, part_of=text) if end else math.inf
     if not colon or not 0 <= first < last:
         raise UserError(field="--window", value=text, problem="is not BEGIN:END", remedy="give hours, such as 0:48")
     return first * 3600.0, last * 3600.0
@@ -135,10 +147,7 @@ def kind_speeds_of(text: str | None, *, field: str = "--kind-speeds") -> dict[st
         kind, equals, value = part.partition("=")
         if not equals or not kind.strip():
             raise UserError(field=field, value=text, problem=f"{part!r} is not KIND=SPEED", remedy="give V100=2,T4=1")
-        speed = _number(value, field, part)
-        if not 0 < speed < math.inf:
-            raise UserError(field=field, value=part, problem="a speed is positive", remedy="give V100=2,T4=1")
-        found[kind.strip()] = speed
+        found[kind.strip()] = limits.decimal(value, field, limits.SPEED, part_of=part)
     return found
 
 
@@ -153,8 +162,8 @@ def failures_of(text: str | None) -> DeviceFailures | None:
         return None
     between, _, repair = text.partition("/")
     return DeviceFailures(
-        mean_s=3600.0 * _number(between, "--failures", text),
-        repair_s=3600.0 * _number(repair or "1", "--failures", text),
+        mean_s=3600.0 * limits.decimal(between, "--failures", limits.OFTEN_HOURS, part_of=text),
+        repair_s=3600.0 * limits.decimal(repair or "1", "--failures", limits.OFTEN_HOURS, part_of=text),
     )
 
 
@@ -162,8 +171,9 @@ def serving_of(text: str | None) -> ServingLoad | None:
     if text is None:
         return None
     low, _, high = text.partition("-")
-    least, most = _number(low, "--serving", text), _number(high, "--serving", text)
-    if not 0 <= least <= most <= 1:
+    least = limits.decimal(low, "--serving", limits.SHARE, part_of=text)
+    most = limits.decimal(high, "--serving", limits.SHARE, part_of=text)
+    if not least <= most:
         raise UserError(field="--serving", value=text, problem="is not LOW-HIGH", remedy="give shares, such as 0.2-0.7")
     return ServingLoad(low=least, high=most)
 
@@ -172,9 +182,10 @@ def quotas_of(text: str | None) -> dict[str, int]:
     found: dict[str, int] = {}
     for part in filter(None, (text or "").split(",")):
         tenant, equals, value = part.partition("=")
-        if not equals or not value.strip().isdigit():
+        if not equals or not limits.is_whole(value.strip()):
             raise UserError(field="--quotas", value=part, problem="is not TENANT=DEVICES", remedy="give team-a=8")
-        found[tenant.strip()] = int(value)
+        within = limits.Range(0, limits.CLUSTER_DEVICES.most)
+        found[tenant.strip()] = limits.whole(value.strip(), "--quotas", within, part_of=part)
     return found
 
 
@@ -182,16 +193,9 @@ def retry_of(text: str) -> Callable[[str, int], bool]:
     """(error class, failures so far) -> whether to try again."""
     if text == "by-class":
         return should_retry
-    if text != "never" and not text.isdigit():
+    if text != "never" and not (text.isascii() and text.isdigit()):
         raise UserError(
             field="--retry", value=text, problem="is no rule for retries", remedy="give by-class, never or a number"
         )
-    most = 0 if text == "never" else int(text)
+    most = 0 if text == "never" else limits.whole(text, "--retry", limits.RETRIES)
     return lambda error, num_failures: num_failures <= most
-
-
-def _number(text: str, field: str, whole: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise UserError(field=field, value=whole, problem=f"{text!r} is not a number", remedy="give a number") from None

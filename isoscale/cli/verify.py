@@ -18,6 +18,7 @@ from rich.text import Text
 from isoscale.cli import options as o
 from isoscale.cli.progress import Progress, count
 from isoscale.cli.run import show_traceback
+from isoscale.cli.screen import console_of_a_job
 from isoscale.errors import UserError
 from isoscale.kinds import DeviceSet
 from isoscale.protocol.events import read_events
@@ -53,7 +54,7 @@ def verify(
     explain: Explain = False,
 ) -> None:
     """Train SCRIPT elastically and with stock DDP on N processes; exit 0 only if every bit agrees."""
-    console = Console(soft_wrap=True)
+    console = console_of_a_job()
     found, entries = o.devices_and_plan(executors, devices, plan, workers, until)
     # Checked before a directory is made, so that a mistake leaves nothing behind.
     spec = o.job_spec(
@@ -112,8 +113,8 @@ async def run_both(
 
 
 class _Quiet(Progress):
-    def on_output(self, line: str) -> None:
-        pass
+    def on_output(self, line: str) -> bool:
+        return True
 
 
 class ReferenceProgress:

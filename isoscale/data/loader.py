@@ -15,11 +15,12 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 from torch.utils.data._utils.pin_memory import pin_memory
 
+from isoscale import limits
 from isoscale.data.order import CustomOrder, DistributedOrder, EvaluationOrder, Order
 from isoscale.data.virtual import VirtualWorkers, WorkerOptions
 from isoscale.errors import UserError
 
-__all__ = ["EVERY_SAMPLE_ONCE", "LogicalLoaders", "check_options", "sample_count"]
+__all__ = ["EVERY_SAMPLE_ONCE", "LogicalLoaders", "check_options", "check_processes", "sample_count"]
 
 #: options that mean what they mean in torch's DataLoader
 _PASSED = frozenset(
@@ -264,6 +265,8 @@ def check_options(dataset: Any, *, batch_size: int, shuffle: bool, train: bool, 
             problem="not a positive integer",
             remedy="give the batch size of one logical worker",
         )
+    limits.within(batch_size, "job.loader(batch_size=...)", limits.BATCH)
+    check_processes(options.get("num_workers", 0), "job.loader(num_workers=...)")
     if len(dataset) == 0:
         raise UserError(
             field="job.loader(dataset)",
@@ -275,6 +278,12 @@ def check_options(dataset: Any, *, batch_size: int, shuffle: bool, train: bool, 
         raise UserError(field="job.loader(shuffle=...)", value=True, problem=EVERY_SAMPLE_ONCE, remedy="leave it out")
     if not train and options.get("drop_last"):
         raise UserError(field="job.loader(drop_last=...)", value=True, problem=EVERY_SAMPLE_ONCE, remedy="leave it out")
+
+
+def check_processes(count: Any, field: str) -> None:
+    """Before torch is asked, which only warns. What is no number is for torch to refuse."""
+    if isinstance(count, int):
+        limits.within(count, field, limits.LOADER_PROCESSES)
 
 
 def sample_count(batch: Any) -> int:

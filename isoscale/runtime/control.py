@@ -17,7 +17,6 @@ import fcntl
 import hashlib
 import json
 import os
-import re
 import secrets
 import shutil
 import stat
@@ -27,13 +26,15 @@ from typing import IO, Any
 
 import msgspec
 
+from isoscale import limits
 from isoscale.errors import UserError
 from isoscale.kinds import DeviceSet
+from isoscale.protocol import messages as m
 from isoscale.protocol.files import write_json_atomic, write_text_atomic
 from isoscale.runtime.link import ADDRESS_FILE
 from isoscale.types import JobSpec, Settings
 
-__all__ = ["Control", "SavedJob", "control_directory", "parse_target", "read_address", "saved"]
+__all__ = ["Control", "SavedJob", "check_scale", "control_directory", "parse_target", "read_address", "saved"]
 
 #: a file system in memory, where the system has one
 _MEMORY = Path("/dev/shm")
@@ -176,26 +177,19 @@ def read_address(out: Path) -> tuple[str, str]:
 
 
 def parse_target(text: str, present: DeviceSet, spec: JobSpec) -> DeviceSet:
-    """`4`, `+1`, `-1` or a device set. Counts change the first kind when they grow, the last ones when they shrink."""
+    """`4`, `+1`, `-1` or a device set. Counts change the first kind when they grow, the last ones when they shrink.
+
+    Takes time in the length of the text, whatever number it names: it runs between two heartbeats.
+    """
     number = text.strip()
-    if re.fullmatch(r"[+-]?[0-9]{1,9}", number):
+    if limits.is_whole(number):
         total = int(number) + (present.total if number[0] in "+-" else 0)
-        kinds = list(present)
-        if 0 < total <= len(kinds):
-            target: DeviceSet | None = DeviceSet(tuple((kind, 1) for kind in kinds[:total]))
-        else:
-            grown = [kinds[0]] * (total - len(kinds))
-            target = DeviceSet(tuple((kind, 1) for kind in [*grown, *kinds])) if total > 0 else None
+        _check_total(text, total, spec)
+        more = total - present.total
+        target = DeviceSet(((present.groups[0][0], more), *present.groups)) if more > 0 else present.first(total)
     else:
         target = DeviceSet.parse(text, field="target")
-        total = target.total
-    if target is None or total < 1 or total > spec.workers:
-        raise UserError(
-            field="target",
-            value=text,
-            problem=f"{total} executors for {spec.workers} logical workers",
-            remedy=f"give 1 .. {spec.workers}",
-        )
+        _check_total(text, target.total, spec)
     for kind in target.kinds:
         if kind not in spec.kinds:
             raise UserError(
@@ -205,6 +199,31 @@ def parse_target(text: str, present: DeviceSet, spec: JobSpec) -> DeviceSet:
                 remedy="start the job with --kinds naming every kind it may meet",
             )
     return target
+
+
+def _check_total(text: str, total: int, spec: JobSpec) -> None:
+    most = min(spec.workers, int(limits.EXECUTORS.most))
+    if not 1 <= total <= most:
+        raise UserError(
+            field="target",
+            value=text,
+            problem=f"{total} executors for {spec.workers} logical workers",
+            remedy=f"give 1 .. {most}",
+        )
+
+
+def check_scale(request: m.Scale) -> None:
+    """Refuses what no client of ours sends, before any of it is kept or written down."""
+    if len(request.away) > limits.EXECUTORS.most:
+        raise UserError(
+            field="away",
+            value=f"{len(request.away):,} executors",
+            problem="more than a job can have",
+            remedy=f"name at most {int(limits.EXECUTORS.most)}",
+        )
+    if len(request.reason) > limits.MAX_REASON_CHARS:
+        remedy = f"give at most {limits.MAX_REASON_CHARS} characters"
+        raise UserError(field="reason", value=request.reason, problem="too long", remedy=remedy)
 
 
 def saved(

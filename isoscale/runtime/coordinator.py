@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import functools
 import os
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,14 +22,15 @@ from isoscale.core.factors import differences
 from isoscale.errors import IsoscaleError
 from isoscale.kinds import DeviceSet
 from isoscale.protocol import messages as m
-from isoscale.runtime.control import Control, parse_target, saved
+from isoscale.runtime.control import Control, check_scale, parse_target, saved
 from isoscale.runtime.door import Door, Security
 from isoscale.runtime.goal import Goal, PlanEntry
 from isoscale.runtime.hearing import Hearing
 from isoscale.runtime.instructions import Done, Emit, Fail, Instruction, Kill, ReportedError, Restart, Start, Tell
 from isoscale.runtime.journal import Journal, Observer, RunResult
 from isoscale.runtime.machine import machine_id
-from isoscale.runtime.processes import FAREWELL_S, Output, Processes
+from isoscale.runtime.output import Output
+from isoscale.runtime.processes import FAREWELL_S, Processes
 from isoscale.runtime.published import Published
 from isoscale.runtime.remote import Remote
 from isoscale.runtime.rescale import Membership
@@ -122,7 +124,7 @@ class _Coordinator:
         self._door.on_request = self._on_request
         self._door.on_joining = self._on_joining
         self._processes = Processes(spec, self._door, control.path / "token", self._on_ended)
-        self._output = Output(spec)
+        self._output = Output(spec, observer.on_output, self._on_cut)
         self._hearing = Hearing(settings)
         self._remote = Remote(self._door, self._hearing)
         self._outcome: asyncio.Future[Done | Fail] = asyncio.get_running_loop().create_future()
@@ -132,7 +134,7 @@ class _Coordinator:
         # One that only ever waited is in no event, and may be alive.
         self.membership.roster.reserve(1 + max(control.load_executors(), default=-1))
         self._hellos: dict[int, m.Hello] = {}
-        self._warnings: list[str] = []
+        self._warnings: deque[str] = deque(maxlen=5)
         self._stopping = False
         #: what happened before it was clear who is alive, to be looked at then; None at all other times
         self._deferred: list[Callable[[], list[Instruction]]] | None = None
@@ -147,6 +149,7 @@ class _Coordinator:
                 self._save_job()
                 self._journal.write("coordinator_started", pid=os.getpid(), **self._terms())
                 ticker = asyncio.create_task(self._tick())
+                self._processes.spawn(self._output.follow(self._first))
                 await begin()
                 await self._conclude(await self._outcome, started)
             finally:
@@ -154,7 +157,7 @@ class _Coordinator:
                     ticker.cancel()
                 remote = [executor for executor in self._hellos if executor not in self._processes]
                 await asyncio.gather(self._remote.dismiss(remote), self._processes.close())
-                self._forward_output()
+                await self._output.finish()
                 self._journal.close(list(self._hellos.values()))
                 self._control.close()
         return self._journal.result
@@ -260,7 +263,6 @@ class _Coordinator:
         while True:
             await asyncio.sleep(_TICK_S)
             now = self._clock.monotonic()
-            self._forward_output()
             self._door.acknowledge()
             for executor in self._processes:
                 if reason := self._why_dead(executor, now):
@@ -287,10 +289,13 @@ class _Coordinator:
             self._door.drop(executor)
             self._do(functools.partial(self.membership.on_lost, executor, reason))
 
-    def _forward_output(self) -> None:
-        if self.membership.phase != "gathering" and self.membership.members:
-            for line in self._output.new_lines(self.membership.members[0]):
-                self._observer.on_output(line)
+    def _first(self) -> int | None:
+        """Whose output is shown."""
+        training = self.membership.phase != "gathering"
+        return self.membership.members[0] if training and self.membership.members else None
+
+    def _on_cut(self, executor: int, lines: int) -> None:
+        self._journal.write("output_cut", executor=executor, lines=lines)
 
     # ---- connections ----
 
@@ -374,6 +379,7 @@ class _Coordinator:
         try:
             match request:
                 case m.Scale():
+                    check_scale(request)
                     present = self.membership.goal.target
                     target = parse_target(request.target, present, self._spec) if request.target else present
                     self._do(functools.partial(self.membership.on_request, target, request.away, request.reason))
@@ -410,7 +416,7 @@ class _Coordinator:
             term=self._control.term,
             silences={executor: self._door.silent_for(executor, now) for executor in self._hellos},
             checkpoint=self._checkpoints.last_with_age(now),
-            messages=self._warnings[-5:],
+            messages=list(self._warnings),
         )
 
     # ---- instructions ----

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from types import CodeType, TracebackType
 from typing import Any
 
+from isoscale import limits
 from isoscale.core import rng
 from isoscale.errors import UserError
 from isoscale.runtime.guards import guarded
@@ -13,8 +14,6 @@ from isoscale.runtime.job import Job
 from isoscale.types import JobSpec
 
 __all__ = ["check_seed", "code_of", "execute", "exit_of"]
-
-_MAX_SEED = 2**32 - 1
 
 
 def execute(job: Job, train: Callable[[Job], Any]) -> str:
@@ -56,10 +55,12 @@ def _refused_arguments(trace: TracebackType | None) -> str:
 
 def check_seed(spec: JobSpec) -> None:
     """`numpy.random.seed` takes 32 bits, and logical worker r is seeded with seed + r."""
-    if not 0 <= spec.seed <= _MAX_SEED - spec.workers:
+    limits.within(spec.workers, "workers", limits.LOGICAL_WORKERS)
+    last_seed = int(limits.SEED.most) - spec.workers
+    if not 0 <= spec.seed <= last_seed:
         raise UserError(
             field="seed",
             value=spec.seed,
             problem="seed + logical rank must fit 32 bits",
-            remedy=f"choose 0 .. {_MAX_SEED - spec.workers}",
+            remedy=f"choose 0 .. {last_seed}",
         )

@@ -26,8 +26,8 @@ _SPEED_EVERY = 5
 class Observer(Protocol):
     """Somebody who watches a run, such as a progress display. Must not block."""
 
-    def on_output(self, line: str) -> None:
-        """A line that the script printed on the first executor."""
+    def on_output(self, line: str) -> bool:
+        """A line that the script printed on the first executor. False: it could not be shown."""
 
     def on_begin(self, num_executors: int) -> None:
         """A generation began."""

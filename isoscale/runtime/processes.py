@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from isoscale import env
-from isoscale.backends.local import ALLOCATOR, AdoptedProcess, LocalProcess, NewLines, born, start_process
+from isoscale.backends.local import ALLOCATOR, AdoptedProcess, LocalProcess, born, start_process
 from isoscale.kinds import executor_environment, profile_named, profile_of
 from isoscale.runtime.door import Door
 from isoscale.runtime.machine import machine_id
 from isoscale.types import JobSpec
 
-__all__ = ["FAREWELL_S", "Output", "Processes"]
+__all__ = ["FAREWELL_S", "Processes", "log_of"]
 
 #: how long the last words of an executor may take to arrive
 FAREWELL_S = 5.0
@@ -116,23 +116,6 @@ class Processes:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-class Output:
-    """What the script prints on the first executor; of a later one only what it prints from then on."""
-
-    def __init__(self, spec: JobSpec) -> None:
-        self._spec = spec
-        self._first = -1
-        self._lines: NewLines | None = None
-
-    def new_lines(self, first: int) -> list[str]:
-        if self._lines is None or self._first != first:
-            had_one = self._lines is not None
-            self._first, self._lines = first, NewLines(log_of(self._spec, first))
-            if had_one:
-                self._lines.read()
-        return self._lines.read()
 
 
 def log_of(spec: JobSpec, executor: int) -> Path:

@@ -246,8 +246,8 @@ class _Counting:
         self._observer = observer
         self.samples: list[int] = []
 
-    def on_output(self, line: str) -> None:
-        self._observer.on_output(line)
+    def on_output(self, line: str) -> bool:
+        return self._observer.on_output(line)
 
     def on_begin(self, num_executors: int) -> None:
         self._observer.on_begin(num_executors)

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, TypedDict, cast, get_args
 
 from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
 
+from isoscale import limits
 from isoscale.core.step import NO_BATCH, Step
+from isoscale.data.loader import check_processes
 from isoscale.data.readers import Source, is_source
 from isoscale.data.readers.samples import samples
 from isoscale.data.stream import LogicalStream, PassCounts
@@ -166,6 +168,8 @@ def stream_rule(batch_size: int, options: StreamOptions, *, num_logical_workers:
         raise _refused("batch_size", batch_size, "not a positive integer", "give the batch size of one logical worker")
     if type(buffer) is not int or buffer < 0:
         raise _refused("shuffle_buffer", buffer, "not a number of samples", "give 0 or more")
+    limits.within(batch_size, "job.stream(batch_size=...)", limits.BATCH)
+    limits.within(buffer, "job.stream(shuffle_buffer=...)", limits.Range(0, limits.BATCH.most))
     if tail not in get_args(Tail):
         raise _refused("tail", tail, "unknown", "give 'partial', 'drop' or 'carry'")
     if not train and (tail != "partial" or buffer or options.get("shuffle_partitions")):
@@ -186,6 +190,7 @@ def _processes(options: StreamOptions) -> WorkerOptions | None:
     """Checked by torch's own loader, which is never iterated."""
     names = ("num_workers", "prefetch_factor", "worker_init_fn", "timeout")
     given = {name: value for name, value in cast("dict[str, Any]", options).items() if name in names}
+    check_processes(given.get("num_workers", 0), "job.stream(num_workers=...)")
     try:
         stock: DataLoader[Any] = DataLoader(cast("Any", [0]), **given)
     except (ValueError, TypeError) as error:

@@ -6,6 +6,7 @@ of the thousands of vectors a few hundred remain. Jobs of logical workers may mi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,6 +14,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from isoscale import limits
+from isoscale.errors import UserError
 from isoscale.scheduling.state import Cluster, JobRequest, SpeedModel
 from isoscale.scheduling.throughput import Communication, LogicalWorkerSpeed
 
@@ -51,12 +54,24 @@ def device_options(
         turns = tuple(speed.turn_s.get(kind, np.inf) if kind in allowed else np.inf for kind in cluster.kinds)
         caps = tuple(min(capacity_of.get(kind, 0), most) for kind in cluster.kinds)
         sizes = tuple(cluster.node_size(kind) for kind in cluster.kinds)
+        _check_sets(caps, request)
         whole = _mixed(speed.num_logical_workers, turns, caps, sizes, most, speed.communication)
     else:
         whole = _one_kind(cluster, capacity_of, allowed, speed, most)
     enough = whole.counts.sum(axis=1) >= request.min_devices
     enough[0] = True
     return DeviceOptions(counts=whole.counts[enough], rates=whole.rates[enough])
+
+
+def _check_sets(caps: Sequence[int], request: JobRequest) -> None:
+    """Before they are listed: each is a vector in memory."""
+    if math.prod(cap + 1 for cap in caps) > limits.MAX_DEVICE_SETS:
+        raise UserError(
+            field="job",
+            value=request.name,
+            problem=f"too many ways to give it up to {request.max_devices} devices of {len(caps)} kinds",
+            remedy="lower its max_devices, or let it use one kind (kinds)",
+        )
 
 
 def _one_kind(

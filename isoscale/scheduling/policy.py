@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from isoscale import limits
 from isoscale.errors import UserError
 from isoscale.scheduling.state import ClusterState, Decision
 
@@ -89,6 +90,7 @@ def _check_option(name: str, option: str, value: Any, defaults: Mapping[str, Any
         if isinstance(value, bool) or not isinstance(value, wanted) or math.isnan(value):
             problem = "not a whole number" if whole else "not a number"
             raise UserError(field="--policy", value=given, problem=problem, remedy=f"give one, such as {default:g}")
+        limits.within(value, "--policy", limits.Range(-limits.MAX_NUMBER, limits.MAX_NUMBER), shown=given)
 
 
 def policy_names() -> Mapping[str, str]:

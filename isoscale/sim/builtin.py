@@ -32,14 +32,21 @@ def find_trace(text: str, format: str = "auto", *, seed: int = 0) -> list[TraceJ
     """
     if text in BUILTIN:
         return builtin_trace(text)
-    if Path(text).exists() or "/" in text or text.endswith((".csv", ".json", ".trace")):
-        return read_trace(Path(text), format)
     if text.partition(":")[0] == "philly":
         spec = parse_generator(text)
         return generate(replace(spec, seed=spec.seed + seed))
+    if "/" in text or text.endswith((".csv", ".json", ".trace")) or _exists(text):
+        return read_trace(Path(text), format)
     raise UserError(
         field="--trace",
         value=text,
         problem="neither a file nor a known trace",
         remedy=f"give a path, {', '.join(BUILTIN)}, or a generator such as philly:jobs=1000,days=7,seed=0",
     )
+
+
+def _exists(text: str) -> bool:
+    try:
+        return Path(text).exists()
+    except OSError:  # too long for a name
+        return False

@@ -13,11 +13,12 @@ simulator runs on devices that nobody has to have.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from isoscale.errors import UserError
+from isoscale import limits
+from isoscale.errors import UserError, shortened
 from isoscale.sim.traces.record import Row, table
 
 __all__ = ["NodeSpec", "parse_cluster", "parse_devices", "read_nodes"]
@@ -41,18 +42,23 @@ def parse_cluster(text: str, *, field: str = "--cluster") -> tuple[NodeSpec, ...
     >>> [(node.name, node.devices) for node in parse_cluster("2x(T4*4)+V100*8")]
     [('T4-0', 4), ('T4-1', 4), ('V100', 8)]
     """
-    if Path(text).is_file():
+    if len(text) > limits.MAX_SPEC_CHARS:
+        raise UserError(field=field, value=text, problem="too long for a cluster in one line", remedy="give a file")
+    if _is_file(text):
         return read_nodes(Path(text), field=field)
     if not re.search(r"[*+x(]", text) and ("/" in text or "." in text):
         raise UserError(field=field, value=text, problem="no such file", remedy=_EXAMPLE)
     nodes: list[NodeSpec] = []
     numbers: dict[str, int] = {}
+    total = 0
     for count, group, is_pool in _terms(text, field):
         devices = parse_devices(group, field=field, whole=text)
         if not is_pool and len(devices) > 1:
             raise UserError(
                 field=field, value=text, problem=f"({group}) mixes kinds in one node", remedy="give one kind a node"
             )
+        _check_size(field, text, len(nodes) + count * len(devices), sum(size for _, size in devices) * count + total)
+        total += sum(size for _, size in devices) * count
         for kind, size in devices:
             for _ in range(count):
                 first = numbers.get(kind, 0)
@@ -71,17 +77,20 @@ def parse_devices(text: str, *, field: str = "--devices", whole: str = "") -> tu
     (('V100', 2), ('T4', 1))
     """
     counts: dict[str, int] = {}
+    if len(text) > limits.MAX_SPEC_CHARS:
+        raise UserError(field=field, value=text, problem="too long for a set of devices", remedy="give fewer kinds")
     for part in text.split("+"):
-        match = re.fullmatch(r"\s*([A-Za-z][\w.-]*)\s*(?:\*\s*([0-9]{1,7})\s*)?", part)
+        match = re.fullmatch(r"\s*([A-Za-z][\w.-]*)\s*(?:\*\s*([0-9]{1,30})\s*)?", part)
         count = int(match[2] or 1) if match else 0
         if not match or count < 1:
             raise UserError(
                 field=field,
                 value=whole or text,
-                problem=f"{part.strip()!r} is not KIND*COUNT with a positive COUNT",
+                problem=f"{shortened(part.strip(), 60)!r} is not KIND*COUNT with a positive COUNT",
                 remedy=_EXAMPLE if whole else 'give, for example, "V100*2+T4*3"',
             )
         counts[match[1]] = counts.get(match[1], 0) + count
+    limits.within(sum(counts.values()), field, limits.CLUSTER_DEVICES, shown=whole or text)
     return tuple(counts.items())
 
 
@@ -92,7 +101,7 @@ def read_nodes(path: Path, *, field: str = "--cluster") -> tuple[NodeSpec, ...]:
         raise UserError(field=field, value=path, problem="holds no node", remedy="give a node list with a header")
     for columns, read in _READERS:
         if all(header.has(column) for column in columns):
-            nodes = tuple(node for row in table(path, columns) for node in read(row) if node.devices)
+            nodes = tuple(_counted(field, path, (node for row in table(path, columns) for node in read(row))))
             if not nodes:
                 raise UserError(field=field, value=path, problem="no node has a device", remedy="give another list")
             return nodes
@@ -100,6 +109,31 @@ def read_nodes(path: Path, *, field: str = "--cluster") -> tuple[NodeSpec, ...]:
     raise UserError(
         field=field, value=path, problem="the header is of no known node list", remedy=f"give one with {known}"
     )
+
+
+def _is_file(text: str) -> bool:
+    try:
+        return Path(text).is_file()
+    except OSError:  # too long for a name
+        return False
+
+
+def _counted(field: str, path: Path, nodes: Iterable[NodeSpec]) -> Iterator[NodeSpec]:
+    """Those with devices; refuses the first that is too many."""
+    devices = 0
+    for number, node in enumerate(nodes, 1):
+        devices += node.devices
+        _check_size(field, path, number, devices)
+        if node.devices:
+            yield node
+
+
+def _check_size(field: str, value: object, nodes: int, devices: int) -> None:
+    limits.within(devices, f"{field} devices", limits.CLUSTER_DEVICES, shown=value) if devices else None
+    if nodes > limits.MAX_NODES:
+        raise UserError(
+            field=field, value=value, problem=f"{nodes} nodes", remedy=f"give at most {limits.MAX_NODES} nodes"
+        )
 
 
 def _own(row: Row) -> Iterator[NodeSpec]:
@@ -143,7 +177,7 @@ def _terms(text: str, field: str) -> Iterator[tuple[int, str, bool]]:
     """(how many nodes, devices of one, whether it is a flat pool) for each term of a sum."""
     # A + inside parentheses belongs to its term.
     for term in re.split(r"\+(?![^(]*\))", text):
-        nodes = re.fullmatch(r"\s*(?:(\d+)\s*x\s*)?\((.+)\)\s*|\s*(\d+)\s*x\s*([^()]+)", term)
+        nodes = re.fullmatch(r"\s*(?:([0-9]{1,30})\s*x\s*)?\((.+)\)\s*|\s*([0-9]{1,30})\s*x\s*([^()]+)", term)
         if nodes is None:
             yield 1, term, True
             continue

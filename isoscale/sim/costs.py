@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 
+from isoscale import limits
 from isoscale.errors import UserError
 
 __all__ = ["PRESETS", "Costs", "parse_costs"]
+
+_SECONDS = limits.Range(0.0, 1e9)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,17 +82,13 @@ def parse_costs(text: str, *, field: str = "--costs") -> Costs:
     changes: dict[str, float] = {}
     for part in filter(None, rest.split(",")):
         key, _, value = part.partition("=")
-        try:
-            seconds = float(value)
-        except ValueError:
-            seconds = -1.0
-        if key not in names or not 0 <= seconds < float("inf"):
+        if key not in names:
             raise UserError(
                 field=field,
                 value=text,
                 problem=f"{part!r} is not COST=SECONDS",
                 remedy=f"give some of {', '.join(names)}",
             )
-        changes[key] = seconds
+        changes[key] = limits.decimal(value, field, _SECONDS, part_of=text)
     # Positional keywords of a frozen dataclass: mypy cannot see that the keys were checked above.
     return replace(PRESETS[name], **changes)  # type: ignore[arg-type]

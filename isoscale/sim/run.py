@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from isoscale import limits
 from isoscale.errors import UserError
 from isoscale.scheduling.policy import Policy, make_policy
 from isoscale.scheduling.state import Cluster
@@ -54,14 +55,28 @@ class Experiment:
         if self.serving is not None:
             # Long enough for the last job to come, and to wait its turn.
             until = 2 * max(job.request.submitted_s for job in jobs) + 14 * _DAY_S
+            _check_lendings(self.serving, cluster, until)
             lendings, _ = serving_load(dataclasses.replace(self.serving, seed=self.serving.seed + seed), cluster, until)
             options = dataclasses.replace(options, lendings=lendings)
         return Simulation(jobs, cluster, policy, options, recorder).run(on_progress)
 
 
+def _check_lendings(serving: ServingLoad, cluster: Cluster, until_s: float) -> None:
+    """Before they are listed."""
+    if until_s / serving.step_s * len(cluster.nodes) > limits.MAX_LENDINGS:
+        raise UserError(
+            field="--serving",
+            value=f"{serving.low:g}-{serving.high:g}",
+            problem=f"{len(cluster.nodes)} nodes that change hands for {until_s / _DAY_S:.0f} days are too much",
+            remedy="give a shorter trace (--window) or a smaller cluster",
+        )
+
+
 def parse_policies(text: str, *, field: str = "--policy") -> Iterator[tuple[str, Callable[[], Policy]]]:
     """(label, maker) for each policy of `A,B(option=2),C`: options go to the policy."""
     names: set[str] = set()
+    if len(text) > limits.MAX_SPEC_CHARS:
+        raise UserError(field=field, value=text, problem="too long for a list of policies", remedy="give A,B,C")
     for part in _split(text):
         name, bracket, rest = part.partition("(")
         options: dict[str, object] = {}
@@ -109,9 +124,8 @@ def _split(text: str) -> list[str]:
 
 
 def _value(text: str) -> object:
-    for make in (int, float):
-        try:
-            return make(text)
-        except ValueError:
-            continue
+    if limits.is_whole(text):
+        return int(text)
+    if limits.is_decimal(text):
+        return float(text)
     return {"true": True, "false": False}.get(text.lower(), text)

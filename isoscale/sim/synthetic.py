@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from isoscale.errors import UserError
+from isoscale import limits
+from isoscale.errors import UserError, shortened
 from isoscale.sim.failing import add_failures
 from isoscale.sim.traces.record import TraceJob
 
@@ -36,6 +37,16 @@ _TENANTS = (41_226, 16_091, 9_953, 7_423, *(7_554 // 11,) * 11)
 #: a day's hours of submission relative to the mean: morning peak, quiet night
 _PEAK_HOUR, _SWING = 14.0, 0.6
 _DAY_S = 86_400.0
+_BOUNDS = {
+    "jobs": limits.GENERATED_JOBS,
+    "days": limits.Range(1e-6, 36_500.0),
+    # Seeds of an experiment count up from this one.
+    "seed": limits.Range(0, 2 * limits.SEED.most),
+    "largest": limits.CLUSTER_DEVICES,
+    "scale": limits.Range(1e-9, 1e9),
+    "hours": limits.Range(1e-3, limits.HOURS.most),
+    "failing": limits.SHARE,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,18 +66,8 @@ class PhillyLike:
     failing: float = 0.0
 
     def __post_init__(self) -> None:
-        for name, least in (("jobs", 1), ("days", 1e-6), ("seed", 0), ("largest", 1), ("scale", 1e-9), ("hours", 1e-3)):
-            if getattr(self, name) < least:
-                raise UserError(
-                    field=f"--trace philly:{name}",
-                    value=getattr(self, name),
-                    problem="too small",
-                    remedy=f"give {least} or more",
-                )
-        if not 0 <= self.failing <= 1:
-            raise UserError(
-                field="--trace philly:failing", value=self.failing, problem="is no share", remedy="give 0 to 1"
-            )
+        for name, bounds in _BOUNDS.items():
+            limits.within(getattr(self, name), f"--trace philly:{name}", bounds)
 
 
 def generate(spec: PhillyLike) -> list[TraceJob]:
@@ -103,19 +104,19 @@ def parse_generator(text: str, *, field: str = "--trace") -> PhillyLike:
     name, _, rest = text.partition(":")
     if name != "philly":
         raise UserError(field=field, value=text, problem="unknown generator", remedy="give philly:jobs=1000,days=7")
-    kinds: dict[str, Any] = {one.name: int if one.type == "int" else float for one in fields(PhillyLike)}
+    whole = {one.name for one in fields(PhillyLike) if one.type == "int"}
     options: dict[str, Any] = {}
     for part in filter(None, rest.split(",")):
         key, _, value = part.partition("=")
-        try:
-            options[key] = kinds[key](value)
-        except (KeyError, ValueError):
+        if key not in _BOUNDS:
             raise UserError(
                 field=field,
                 value=text,
-                problem=f"{part!r} is not OPTION=NUMBER",
-                remedy=f"give some of {', '.join(kinds)}",
-            ) from None
+                problem=f"{shortened(part, 60)!r} is not OPTION=NUMBER",
+                remedy=f"give some of {', '.join(_BOUNDS)}",
+            )
+        read = limits.whole if key in whole else limits.decimal
+        options[key] = read(value.strip(), field, _BOUNDS[key], part_of=text)
     return PhillyLike(**options)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from isoscale import limits
 from isoscale.sim.traces.record import TraceJob, table
 
 __all__ = ["ITP_COLUMNS", "LIST_COLUMNS", "read_elasticflow", "read_itp"]
@@ -36,6 +37,6 @@ def read_elasticflow(path: Path) -> Iterator[TraceJob]:
             duration_s=row.number("duration"),
             steps=row.number("iteration"),
             application=row.text("model_name"),
-            batch=row.count("batch_size"),
+            batch=row.count("batch_size", most=limits.MAX_NUMBER),
             deadline_s=row.number("ddl"),
         )

@@ -45,7 +45,7 @@ def read_gavel(path: Path) -> Iterator[TraceJob]:
                 raise bad(path, number, "line", line[:40], f"has {len(values)} fields", f"give {expected}, with tabs")
             row = Row(path, number, dict(zip(layout, values, strict=True)))
             job_type = row.text("job_type")
-            batch = re.search(r"\(batch size (\d+)\)", job_type)
+            batch = re.search(r"\(batch size ([0-9]{1,15})\)", job_type)
             yield TraceJob(
                 name=f"job-{number}",
                 submit_s=row.number("arrival"),

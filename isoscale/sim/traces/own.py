@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from pathlib import Path
 
+from isoscale import limits
 from isoscale.sim.traces.record import Row, TraceJob, table
 
 __all__ = ["COLUMNS", "read_own", "write_own"]
@@ -37,12 +38,12 @@ def read_own(path: Path) -> Iterator[TraceJob]:
             min_devices=row.count("min_devices", 0),
             max_devices=row.count("max_devices", 0),
             application=row.text("application", ""),
-            batch=row.count("batch", 0),
+            batch=row.count("batch", 0, most=limits.MAX_NUMBER),
             kind=row.text("kind", ""),
             kinds=kinds,
             turn_s=_turn_times(row),
             tenant=row.text("tenant", ""),
-            priority=row.count("priority", 0, least=0),
+            priority=row.count("priority", 0, least=0, most=limits.MAX_NUMBER),
             deadline_s=_optional(row, "deadline_s"),
             status=row.text("status", ""),
             failures=_failures(row),
@@ -64,11 +65,8 @@ def _turn_times(row: Row) -> dict[str, float]:
     found = {}
     for part in filter(None, row.text("turn_s", "").split("|")):
         kind, equals, value = part.partition("=")
-        try:
-            seconds = float(value)
-        except ValueError:
-            seconds = 0.0
-        if not equals or not kind.strip() or not seconds > 0:
+        seconds = float(value) if limits.is_decimal(value) else 0.0
+        if not equals or not kind.strip() or not 0 < seconds <= limits.MAX_NUMBER:
             raise row.bad("turn_s", part, "is not KIND=SECONDS", "give, for example, V100=0.44|T4=0.68")
         found[kind.strip()] = seconds
     return found
@@ -78,10 +76,7 @@ def _failures(row: Row) -> tuple[tuple[float, str], ...]:
     found = []
     for part in filter(None, row.text("failures", "").split("|")):
         share, equals, error = part.partition("=")
-        try:
-            at = float(share)
-        except ValueError:
-            at = -1.0
+        at = float(share) if limits.is_decimal(share) else -1.0
         if not equals or not error.strip() or not 0 <= at < 1:
             raise row.bad("failures", part, "is not SHARE=ERROR", "give, for example, 0.2=GPU ECC error")
         found.append((at, error.strip()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from isoscale import limits
 from isoscale.sim.traces.record import TraceJob, table
 
 __all__ = ["COLUMNS", "read_pollux"]
@@ -21,5 +22,5 @@ def read_pollux(path: Path) -> Iterator[TraceJob]:
             devices=row.count("num_replicas"),
             steps=0.0,
             application=row.text("application"),
-            batch=row.count("batch_size"),
+            batch=row.count("batch_size", most=limits.MAX_NUMBER),
         )

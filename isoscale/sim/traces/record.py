@@ -7,12 +7,12 @@ the job would have been elsewhere is not in it; a world (`isoscale.sim.worlds`) 
 from __future__ import annotations
 
 import csv
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
+from isoscale import limits
 from isoscale.errors import UserError
 
 __all__ = ["Row", "TraceJob", "bad", "numbers", "open_text", "table"]
@@ -80,22 +80,21 @@ class Row:
             raise self.bad(column, value, "is empty", "give a value")
         return default
 
-    def number(self, column: str, default: float | None = None, *, least: float = 0.0) -> float:
+    def number(
+        self, column: str, default: float | None = None, *, least: float = 0.0, most: float = limits.MAX_NUMBER
+    ) -> float:
         """A finite number of at least `least`; an empty field is `default`, if there is one."""
         value = self._values.get(column, "").strip()
         if not value and default is not None:
             return default
-        try:
-            number = float(value)
-        except ValueError:
-            raise self.bad(column, value, "is not a number", f"give a number of {least:g} or more") from None
-        if not math.isfinite(number) or number < least:
-            raise self.bad(column, value, "is out of range", f"give a number of {least:g} or more")
-        return number
+        return limits.decimal(value, f"{self.path}:{self.line} {column}", limits.Range(least, most))
 
-    def count(self, column: str, default: int | None = None, *, least: int = 1) -> int:
-        """A whole number of at least `least`; `8.0` counts as whole."""
-        number = self.number(column, default, least=min(least, default) if default is not None else least)
+    def count(
+        self, column: str, default: int | None = None, *, least: int = 1, most: float = limits.CLUSTER_DEVICES.most
+    ) -> int:
+        """A whole number of at least `least`, by default of devices; `8.0` counts as whole."""
+        least = min(least, default) if default is not None else least
+        number = self.number(column, default, least=least, most=most)
         if number != int(number):
             raise self.bad(column, self._values[column], "is not a whole number", f"give {least} or more")
         return int(number)
@@ -120,7 +119,7 @@ def table(path: Path, required: Sequence[str], *, delimiter: str = ",") -> Itera
                 numbers[:] = [number]
                 yield line
 
-        reader = csv.reader(data(), delimiter=delimiter)
+        reader = _lines(path, numbers, csv.reader(data(), delimiter=delimiter))
         header = [name.strip() for name in next(reader, [])]
         missing = [name for name in required if name not in header]
         if missing:
@@ -139,6 +138,17 @@ def table(path: Path, required: Sequence[str], *, delimiter: str = ",") -> Itera
             yield Row(path, numbers[0], dict(zip(header, values, strict=False)))
 
 
+def _lines(path: Path, numbers: Sequence[int], reader: Iterator[list[str]]) -> Iterator[list[str]]:
+    while True:
+        try:
+            values = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:  # a field of megabytes, a NUL
+            raise bad(path, numbers[0] if numbers else 1, "line", "", str(error), "give a line of fields") from None
+        yield values
+
+
 def numbers(path: Path, columns: Sequence[str]) -> list[list[float]]:
     """The columns of a CSV file of nothing but numbers, fast; as careful as `table` if something is wrong with it."""
     with open_text(path) as file:
@@ -147,7 +157,7 @@ def numbers(path: Path, columns: Sequence[str]) -> list[list[float]]:
     try:
         places = [names.index(column) for column in columns]
         rows = [[float(values[place]) for place in places] for values in (line.split(",") for line in lines if line)]
-        if all(math.isfinite(value) and value >= 0 for row in rows for value in row):
+        if all(0 <= value <= limits.MAX_NUMBER for row in rows for value in row):
             return rows
     except (ValueError, IndexError):
         pass
@@ -157,7 +167,8 @@ def numbers(path: Path, columns: Sequence[str]) -> list[list[float]]:
 def open_text(path: Path) -> TextIO:
     """The file opened for reading; what cannot be opened is the user's error."""
     try:
-        return path.open(encoding="utf-8", newline="")
+        # Bytes that are no text become a character that is in no number and no name.
+        return path.open(encoding="utf-8", errors="replace", newline="")
     except OSError as error:
         raise UserError(
             field="--trace",

@@ -8,7 +8,6 @@ seed, and as many steps as take exactly that long there.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from isoscale import limits
 from isoscale.errors import UserError
 from isoscale.scheduling.throughput import TableSpeed
 from isoscale.sim.traces.record import Row, table
@@ -67,7 +67,10 @@ def shipped_curves() -> tuple[Curve, ...]:
     """The measured curves that the package ships; the file's first lines say whose they are."""
     with resources.as_file(resources.files("isoscale.sim") / "data" / "scaling.csv") as path:
         rows = table(path, ("application", "kind", "batch", *map(str, _SIZES)))
-        return tuple(_curve(row, row.text("application"), row.text("kind"), row.count("batch")) for row in rows)
+        return tuple(
+            _curve(row, row.text("application"), row.text("kind"), row.count("batch", most=limits.MAX_NUMBER))
+            for row in rows
+        )
 
 
 def read_elasticflow_curves(directory: Path, kind: str) -> dict[tuple[str, int], Curve]:
@@ -75,7 +78,7 @@ def read_elasticflow_curves(directory: Path, kind: str) -> dict[tuple[str, int],
     found = {}
     for path in sorted(directory.glob("*.csv")):
         for row in table(path, ("global_batch_size", *map(str, _SIZES))):
-            batch = row.count("global_batch_size")
+            batch = row.count("global_batch_size", most=limits.MAX_NUMBER)
             found[path.stem, batch] = _curve(row, path.stem, kind, batch)
     return found
 
@@ -88,7 +91,7 @@ def read_gavel_curves(path: Path) -> dict[str, dict[str, Curve]]:
         for kind, entries in document.items():
             for key, values in entries.items():
                 job_type, _, scale = key[2:-1].rpartition("', ")
-                if values["null"] > 0:
+                if 0 < values["null"] <= limits.MAX_NUMBER and limits.whole(scale, "--speeds", limits.CLUSTER_DEVICES):
                     points.setdefault((job_type, kind), {})[int(scale)] = float(values["null"])
     except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
         raise UserError(
@@ -112,11 +115,8 @@ def _curve(row: Row, application: str, kind: str, batch: int) -> Curve:
 
 
 def _measured(text: str) -> float:
-    try:
-        value = float(text or 0)
-    except ValueError:
-        return 0.0
-    return value if math.isfinite(value) else 0.0
+    value = float(text) if limits.is_decimal(text) else 0.0
+    return value if value <= limits.MAX_NUMBER else 0.0
 
 
 def _values(rates: Mapping[int, float], sizes: Sequence[int]) -> tuple[float, ...]:

@@ -1,0 +1,20 @@
+"""Numbers as options: within their range before the command does anything, and mistakes that read like all others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import typer
+
+from isoscale.limits import Range, within
+
+__all__ = ["in_range"]
+
+
+def in_range(bounds: Range) -> Callable[[typer.CallbackParam, float | None], float | None]:
+    """The callback of an option that takes numbers of this range only."""
+
+    def check(param: typer.CallbackParam, value: float | None) -> float | None:
+        return value if value is None else within(value, param.opts[0], bounds)
+
+    return check
