@@ -20,8 +20,9 @@ class Pace:
         self._place: Place = "outside"
         #: committed steps, as the last turn knew them
         self._step = 0
-        self._since = self._beat_at = time.monotonic()
-        #: seconds at the present place that were counted in earlier beats
+        self._since = time.monotonic()
+        #: at the last beat: when that was, since when it had been where it was, and how long that counted
+        self._beat_at = self._seen = self._since
         self._stayed = 0.0
         self._begun = self._turned = self._sealed_at = time.monotonic()
         self._turns = self._exchanges = self._all = 0.0
@@ -78,8 +79,8 @@ class Pace:
         """How long it has been where it is, without stretches in which this process itself was not running."""
         since = self._since
         now = time.monotonic()
-        if since > self._beat_at:
-            self._stayed = 0.0
+        if since != self._seen:
+            self._seen, self._stayed = since, 0.0
         self._stayed += min(now - max(since, self._beat_at), 2 * every_s)
         self._beat_at = now
         return self._stayed

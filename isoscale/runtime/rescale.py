@@ -561,7 +561,7 @@ class Membership:
             ]
         return self._fail(error_of(failed), failed.traceback)
 
-    # ---- what the shell needs to judge who is alive ----
+    # ---- what the shell asks ----
 
     def holders(self) -> list[int]:
         """Who holds the job's state, as far as is known."""
@@ -571,6 +571,10 @@ class Membership:
         """A member's: nobody waits for others."""
         one = self.roster.get(executor)
         return one.beat if one is not None and one.state == "member" else None
+
+    def pause_s(self) -> float:
+        """How long executors are not started, since others were lost; 0 if they are."""
+        return max(tries.waits(self._patience.now) for tries in (self._patience.newcomers, self._patience.spares))
 
     def waited_s(self) -> float:
         """How long a member has been waiting for others, as far as is known."""

@@ -70,5 +70,6 @@ def whereabouts_of(path: Path) -> Whereabouts | None:
     """Where the executor was that is gone; None if it left nothing."""
     with contextlib.suppress(OSError, struct.error, IndexError):
         place, step, rank = _LAYOUT.unpack(path.read_bytes())
-        return Whereabouts(_PLACES[place], step, rank if rank >= 0 else None)
+        if place >= 0:
+            return Whereabouts(_PLACES[place], step, rank if rank >= 0 else None)
     return None
