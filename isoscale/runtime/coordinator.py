@@ -271,6 +271,8 @@ class _Coordinator:
             now = self._time.now()
             self._forward_output()
             self._door.acknowledge()
+            if self._outcome.done():
+                continue  # whoever is silent now may: it was told to go
             for executor, verdict in self._judge(now):
                 self._kill(executor, verdict)
             for executor, reason in self._remote.lost(now, set(self._processes)):
