@@ -8,7 +8,9 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
-__all__ = ["Clock", "VirtualClock", "WallClock"]
+__all__ = ["Clock", "Instant", "VirtualClock", "WallClock"]
+
+_SINCE_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Clock(Protocol):
@@ -19,7 +21,10 @@ class Clock(Protocol):
         ...
 
     def monotonic(self) -> float:
-        """Seconds since some fixed moment, for durations and deadlines; never goes back."""
+        """Seconds since some fixed moment, for durations and deadlines; never goes back, whatever the clock is set to.
+
+        Goes on while the machine is suspended, where the system can tell.
+        """
         ...
 
     def sleep(self, seconds: float) -> None:
@@ -34,10 +39,23 @@ class WallClock:
         return time.time()
 
     def monotonic(self) -> float:
-        return time.monotonic()
+        return time.clock_gettime(_SINCE_BOOT)
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
+
+
+class Instant:
+    """Now, so that later moments are known in unix seconds too, however the machine's clock is set meanwhile."""
+
+    def __init__(self) -> None:
+        self.unix, self._at = time.time(), time.monotonic()
+
+    def seconds_ago(self) -> float:
+        return time.monotonic() - self._at
+
+    def unix_now(self) -> float:
+        return self.unix + self.seconds_ago()
 
 
 class VirtualClock:

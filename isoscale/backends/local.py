@@ -30,6 +30,7 @@ __all__ = [
     "can_lower_priority",
     "is_executor",
     "is_stopped",
+    "lives",
     "restore_priority",
     "start_process",
 ]
@@ -172,6 +173,12 @@ def is_stopped(pid: int) -> bool:
     """Stopped by a signal: it will not say so itself."""
     fields = _stat(pid)
     return bool(fields) and fields[0] in ("T", "t")
+
+
+def lives(pid: int, birth: int) -> bool:
+    """Whether the process born then still runs; one that ended and that nobody has asked about does not."""
+    fields = _stat(pid)
+    return bool(fields) and int(fields[19]) == birth and fields[0] not in ("Z", "X")
 
 
 def _stat(pid: int) -> list[str]:

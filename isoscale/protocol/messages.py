@@ -219,7 +219,10 @@ class Prepared(_Message, frozen=True, kw_only=True, tag=True):
 
 
 class Switched(_Message, frozen=True, kw_only=True, tag=True):
-    """This executor went over to the generation, with `step` steps committed. Unix seconds."""
+    """This executor went over to the generation, with `step` steps committed.
+
+    Unix seconds, the second counted from the first: a clock that is set in between changes nothing.
+    """
 
     generation: int
     step: int
@@ -257,7 +260,7 @@ class Beat(_Message, frozen=True, kw_only=True, tag=True):
     """Alive, from a thread of its own; and how fast, over the steps since the last beat."""
 
     step: int
-    #: outside, turn or exchange
+    #: outside, turn, evaluation or exchange, and for how long, without what this process itself was stopped
     place: str
     place_s: float
     steps: int = 0

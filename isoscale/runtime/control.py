@@ -27,14 +27,26 @@ from typing import IO, Any
 import msgspec
 
 from isoscale import limits
+from isoscale.backends.local import born
 from isoscale.errors import UserError
 from isoscale.kinds import DeviceSet
 from isoscale.protocol import messages as m
 from isoscale.protocol.files import write_json_atomic, write_text_atomic
+from isoscale.runtime.absence import stopped
 from isoscale.runtime.link import ADDRESS_FILE
+from isoscale.runtime.machine import machine_id
 from isoscale.types import JobSpec, Settings
 
-__all__ = ["Control", "SavedJob", "check_scale", "control_directory", "parse_target", "read_address", "saved"]
+__all__ = [
+    "Control",
+    "SavedJob",
+    "check_scale",
+    "control_directory",
+    "memory_directory",
+    "parse_target",
+    "read_address",
+    "saved",
+]
 
 #: a file system in memory, where the system has one
 _MEMORY = Path("/dev/shm")
@@ -71,7 +83,7 @@ class Control:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             self._lock.close()
-            raise UserError(
+            raise stopped(out, field=field) or UserError(
                 field=field, value=out, problem="another coordinator runs this job", remedy="see isoscale status"
             ) from None
         try:
@@ -87,11 +99,13 @@ class Control:
 
         In memory where there is a place for that: those who lost a peer must find each other on a full disk, too.
         """
-        directory = _in_memory(self.token) or self.path.resolve()
+        directory = memory_directory(self.token, make=True) or self.path.resolve()
         return directory / f"store-{self.term}"
 
     def announce(self, url: str) -> None:
-        write_json_atomic(self.path / ADDRESS_FILE, {"url": url, "term": self.term, "pid": os.getpid()})
+        """Where this coordinator is, and by what others know whether it still runs."""
+        here = {"pid": os.getpid(), "born": born(os.getpid()), "machine": machine_id()}
+        write_json_atomic(self.path / ADDRESS_FILE, {"url": url, "term": self.term, **here})
 
     def save_job(self, job: SavedJob) -> None:
         write_json_atomic(self.path / "job.json", msgspec.to_builtins(job, enc_hook=str))
@@ -126,7 +140,7 @@ class Control:
     def close(self) -> None:
         """The job is over or goes on without this coordinator: nobody is at the address any more."""
         (self.path / ADDRESS_FILE).unlink(missing_ok=True)
-        if (directory := _in_memory(self.token)) is not None:
+        if (directory := memory_directory(self.token)) is not None:
             shutil.rmtree(directory, ignore_errors=True)
         self._lock.close()
 
@@ -142,11 +156,15 @@ class Control:
         return 0
 
 
-def _in_memory(token: str) -> Path | None:
-    """A directory of this run that only its user can enter. Named after the run, so that a successor finds it."""
+def memory_directory(token: str, *, make: bool = False) -> Path | None:
+    """A directory of this run in memory, which only its user can enter; None if there is none, and none is made.
+
+    Named after the run, so that executors and a successor find it.
+    """
     path = _MEMORY / f"isoscale-{hashlib.sha256(token.encode()).hexdigest()[:24]}"
     with contextlib.suppress(OSError):
-        path.mkdir(mode=0o700, exist_ok=True)
+        if make:
+            path.mkdir(mode=0o700, exist_ok=True)
         found = path.lstat()
         if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077:
             return path

@@ -22,14 +22,16 @@ from isoscale.core.factors import differences
 from isoscale.errors import IsoscaleError
 from isoscale.kinds import DeviceSet
 from isoscale.protocol import messages as m
-from isoscale.runtime.control import Control, check_scale, parse_target, saved
+from isoscale.runtime.control import Control, check_scale, memory_directory, parse_target, saved
 from isoscale.runtime.door import Door, Security
 from isoscale.runtime.goal import Goal, PlanEntry
-from isoscale.runtime.hearing import Hearing
+from isoscale.runtime.headway import Headway
+from isoscale.runtime.hearing import Hearing, Verdict
 from isoscale.runtime.instructions import Done, Emit, Fail, Instruction, Kill, ReportedError, Restart, Start, Tell
 from isoscale.runtime.journal import Journal, Observer, RunResult
 from isoscale.runtime.machine import machine_id
 from isoscale.runtime.output import Output
+from isoscale.runtime.own_time import OwnTime
 from isoscale.runtime.processes import FAREWELL_S, Processes
 from isoscale.runtime.published import Published
 from isoscale.runtime.remote import Remote
@@ -37,6 +39,7 @@ from isoscale.runtime.rescale import Membership
 from isoscale.runtime.standing import hear, may_say
 from isoscale.runtime.status import status_of
 from isoscale.runtime.survivors import survivors
+from isoscale.runtime.whereabouts import Whereabouts
 from isoscale.types import JobSpec, Level, Placement, Settings
 
 __all__ = ["Observer", "RunResult", "resume_job", "run_job"]
@@ -118,17 +121,20 @@ class _Coordinator:
             store=str(control.meeting_place()),
         )
         self._security = security or Security()
-        self._door = Door(control.token, settings.host, self._security)
+        self._time = OwnTime(clock, _TICK_S)
+        self._door = Door(control.token, settings.host, self._security, self._time.now)
         self._door.on_executor = self._on_executor
         self._door.on_message = self._on_message
         self._door.on_request = self._on_request
         self._door.on_joining = self._on_joining
-        self._processes = Processes(spec, self._door, control.path / "token", self._on_ended)
+        trails = memory_directory(control.token)
+        self._processes = Processes(spec, self._door, control.path / "token", self._on_ended, trails)
         self._output = Output(spec, observer.on_output, self._on_cut)
         self._hearing = Hearing(settings)
         self._remote = Remote(self._door, self._hearing)
         self._outcome: asyncio.Future[Done | Fail] = asyncio.get_running_loop().create_future()
         self._journal = Journal(spec, observer, clock)
+        self.membership.headway = Headway(self._journal.reached, self._journal.attempts)
         self._checkpoints = Published(spec, settings.keep_checkpoints, self._warn)
         self.membership.roster.reserve(self._journal.num_executors)
         # One that only ever waited is in no event, and may be alive.
@@ -179,9 +185,12 @@ class _Coordinator:
 
     async def begin_from_checkpoint(self) -> None:
         """From the newest whole checkpoint that fits the job; none at all is the user's mistake."""
-        self._begin_at(*self._checkpoints.newest(required=True))
+        self._begin_at(*self._checkpoints.newest(required=True), "resumed")
 
-    def _begin_at(self, path: str, step: int) -> None:
+    def _begin_at(self, path: str, step: int, reason: str) -> None:
+        """Nobody holds the job's state any more."""
+        headway = self.membership.headway
+        self._journal.write("restart", step=step, reached=headway.reached, reason=reason, attempt=headway.attempts)
         self._journal.rewind(step)
         self._perform(self.membership.begin(path, step))
 
@@ -198,7 +207,7 @@ class _Coordinator:
             self._outcome.set_result(Done(**result))
             return
         if not found.local and not found.remote:
-            self._begin_at(*self._checkpoints.newest(required=False))
+            self._begin_at(*self._checkpoints.newest(required=False), "a new coordinator found no executor")
             return
         self._deferred = []
         for executor, pid in found.local.items():
@@ -209,7 +218,7 @@ class _Coordinator:
         await self._hear_from({*found.ready, *found.remote})
         for executor in found.ready:
             if executor in self._processes and executor not in self._hellos:
-                self._processes.kill(executor)
+                self._kill(executor, Verdict("it did not come to its new coordinator"))
         self._remote.expected.clear()
         deferred, self._deferred = self._deferred, None
         self._perform(self.membership.adopted(saved_digest=result.get("digest", "")))
@@ -217,12 +226,20 @@ class _Coordinator:
             self._perform(work())
 
     async def _hear_from(self, executors: set[int]) -> None:
-        """Wait until all of them that are alive have come to this coordinator, but not for ever."""
-        deadline = self._clock.monotonic() + _ADOPTION_S
-        while self._clock.monotonic() < deadline:
+        """Wait until all of them that are alive have come to this coordinator, but not for ever.
+
+        If several live here and none comes, it is rather their machine that is at fault, and they hold the job's state.
+        """
+        begun = self._time.now()
+        while True:
             awaited = {e for e in executors if e in self._processes or e in self._remote.expected}
             if awaited <= set(self._hellos):
                 break
+            waited = self._time.now() - begun
+            if waited > _ADOPTION_S:
+                mute = [e for e in awaited if e in self._processes and not is_stopped(self._processes.pid_of(e))]
+                if len(mute) < 2 or awaited & set(self._hellos) or waited > self._settings.orphan_s:
+                    break
             await asyncio.sleep(0.02)
 
     # ---- processes ----
@@ -236,8 +253,8 @@ class _Coordinator:
         self._perform(self.membership.on_started(executor, pid))
         self._save_executors()
 
-    def _on_ended(self, executor: int, reason: str, output: str) -> None:
-        self._do(functools.partial(self.membership.on_lost, executor, reason, output))
+    def _on_ended(self, executor: int, reason: str, output: str, where: Whereabouts | None) -> None:
+        self._do(functools.partial(self.membership.on_lost, executor, reason, output, where))
         self._save_executors()
 
     def _save_executors(self) -> None:
@@ -262,32 +279,62 @@ class _Coordinator:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(_TICK_S)
-            now = self._clock.monotonic()
+            if missing := self._time.tick():
+                self._journal.write("coordinator_paused", seconds=round(missing, 3))
+                # What was said meanwhile is read before anybody is judged.
+                await asyncio.sleep(_TICK_S)
+            now = self._time.now()
             self._door.acknowledge()
-            for executor in self._processes:
-                if reason := self._why_dead(executor, now):
-                    self._kill(executor, reason)
-            for executor, reason in self._remote.lost(now, self._hellos, set(self._processes)):
+            if self._outcome.done():
+                continue  # whoever is silent now may: it was told to go
+            for executor, verdict in self._judge(now):
+                self._kill(executor, verdict)
+            for executor, reason in self._remote.lost(now, set(self._processes)):
                 self._do(functools.partial(self.membership.on_lost, executor, reason))
                 self._save_executors()
             if self._deferred is None:
                 self._perform(self.membership.on_tick(now))
 
-    def _why_dead(self, executor: int, now: float) -> str:
-        """A stopped or hung process is dead for the others, and is made so."""
-        silent = self._door.silent_for(executor, now)
-        if silent is None:
-            return ""
-        one = self.membership.roster.get(executor)
-        beat = one.beat if one is not None and one.state == "member" else None
-        return self._hearing.why_dead(silent, beat, lambda: is_stopped(self._processes.pid_of(executor)))
+    def _judge(self, now: float) -> list[tuple[int, Verdict]]:
+        """A stopped or hung executor is dead for the others, and is made so."""
+        known = {*self._processes, *self._hellos}
+        silences = {e: s for e in known if (s := self._door.silent_for(e, now)) is not None}
+        if warning := self._hearing.listen(silences, self.membership.holders(), now):
+            self._warn(warning)
+        found = []
+        waited = self.membership.waited_s()
+        for executor, silent in silences.items():
+            if executor not in self._processes:
+                verdict = self._hearing.too_silent(executor, silent, local=False)
+            elif self._processes.is_condemned(executor):
+                verdict = None
+            else:
+                stopped = functools.partial(is_stopped, self._processes.pid_of(executor))
+                beat = self.membership.last_beat(executor)
+                verdict = self._hearing.why_dead(executor, silent, beat, waited, stopped)
+            if verdict is not None:
+                found.append((executor, verdict))
+        return found
 
-    def _kill(self, executor: int, reason: str) -> None:
-        if executor in self._processes:
-            self._processes.kill(executor, reason)
+    def _kill(self, executor: int, verdict: Verdict) -> None:
+        """What this coordinator ends on its own judgement, as opposed to the end of the job."""
+        local, hello = executor in self._processes, self._hellos.get(executor)
+        if local and self._processes.is_condemned(executor):
+            return
+        self._journal.write(
+            "executor_killed",
+            executor=executor,
+            pid=self._processes.pid_of(executor) if local else hello.pid if hello is not None else 0,
+            reason=verdict.reason,
+            silent_s=None if verdict.silent_s is None else round(verdict.silent_s, 3),
+            limit_s=verdict.limit_s,
+        )
+        if local:
+            self._processes.kill(executor, verdict.reason)
         else:
             self._door.drop(executor)
-            self._do(functools.partial(self.membership.on_lost, executor, reason))
+            self._do(functools.partial(self.membership.on_lost, executor, verdict.reason))
+            self._save_executors()
 
     def _first(self) -> int | None:
         """Whose output is shown."""
@@ -314,7 +361,7 @@ class _Coordinator:
         if kind not in self._spec.kinds:
             return f"kind {kind} was not declared when the job began ({', '.join(self._spec.kinds)})"
         executor = self.membership.on_joining(kind)
-        self._remote.may_join(executor, self._clock.monotonic())
+        self._remote.may_join(executor, self._time.now())
         return self._welcome(executor, kind)
 
     def _welcome(self, executor: int, kind: str) -> m.Welcome:
@@ -356,7 +403,7 @@ class _Coordinator:
             case m.Left():
                 pass  # its process ends, which is what counts
             case _:
-                self._do(lambda: hear(membership, executor, message, self._clock.monotonic()))
+                self._do(lambda: hear(membership, executor, message, self._time.now()))
 
     def _on_introduction(self, executor: int, message: m.Hello | m.Rejoin) -> None:
         hello = message if isinstance(message, m.Hello) else message.hello
@@ -409,13 +456,13 @@ class _Coordinator:
             self._outcome.set_result(Fail(error=ReportedError("stopped on request; isoscale resume goes on", 130)))
 
     def status(self) -> dict[str, Any]:
-        now = self._clock.monotonic()
+        now = self._time.now()
         return status_of(
             self.membership,
             self._journal.result,
             term=self._control.term,
             silences={executor: self._door.silent_for(executor, now) for executor in self._hellos},
-            checkpoint=self._checkpoints.last_with_age(now),
+            checkpoint=self._checkpoints.last_with_age(self._clock.monotonic()),
             messages=list(self._warnings),
         )
 
@@ -436,7 +483,7 @@ class _Coordinator:
                 case Tell():
                     self._door.send(instruction.executor, instruction.message)
                 case Kill():
-                    self._kill(instruction.executor, instruction.reason)
+                    self._kill(instruction.executor, Verdict(instruction.reason))
                 case Emit():
                     if instruction.event == "warning":
                         self._warn(instruction.fields["message"])
@@ -453,7 +500,7 @@ class _Coordinator:
     def _restart(self, restart: Restart) -> None:
         path, step = self._checkpoints.newest(required=False)
         self._warn(f"{restart.reason}; going on from {f'the checkpoint of step {step}' if step else 'the beginning'}")
-        self._begin_at(path, step)
+        self._begin_at(path, step, restart.reason)
 
     def _warn(self, message: str) -> None:
         self._warnings.append(message)

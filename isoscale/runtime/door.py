@@ -16,7 +16,7 @@ import logging
 import re
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -38,6 +38,7 @@ _MAX_QUEUE = 10_000
 #: seconds for the handshakes of TLS and WebSocket, and how many may be in them at a time
 _OPEN_TIMEOUT_S = 5.0
 _MAX_OPENING = 64
+_LOOK_S = 0.002
 
 # A stranger's garbage is nothing that the person at the terminal could do anything about.
 _log = logging.getLogger(__name__)
@@ -57,7 +58,7 @@ class Security:
 @dataclass(slots=True)
 class _Peer:
     connection: ServerConnection
-    #: monotonic seconds of the last message
+    #: when the last message came
     heard_at: float
     #: messages that came, and how many of them it has been told of
     count: int = 0
@@ -73,7 +74,11 @@ class Door:
     on_request: Callable[[m.FromClient], m.Reply]
     on_joining: Callable[[str], m.Welcome | str]
 
-    def __init__(self, token: str, host: str, security: Security | None) -> None:
+    def __init__(
+        self, token: str, host: str, security: Security | None, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`now`: the seconds by which it counts how long somebody has been silent or away."""
+        self._now = now
         self._expected = f"Bearer {token}".encode()
         self._host = host
         self._security = security or Security()
@@ -128,19 +133,23 @@ class Door:
         peer = self._peers.get(executor)
         return None if peer is None else now - peer.heard_at
 
-    def away(self, now: float, limit: float) -> list[int]:
-        """Executors whose connection has been closed for longer than `limit`; each is named once."""
-        gone = [e for e, p in self._peers.items() if p.closed_at is not None and now - p.closed_at > limit]
+    def away(self, now: float, limit: float, *, but: Collection[int] = ()) -> list[int]:
+        """Executors whose connection has been closed for longer than `limit`, `but` these; each is named once."""
+        closed = {e: p.closed_at for e, p in self._peers.items() if p.closed_at is not None and e not in but}
+        gone = [executor for executor, since in closed.items() if now - since > limit]
         for executor in gone:
             del self._peers[executor]
         return gone
 
     async def closed(self, executor: int, timeout: float) -> None:
-        """Returns when everything the executor had sent has been handled."""
-        peer = self._peers.get(executor)
-        deadline = time.monotonic() + timeout
-        while peer is not None and peer.closed_at is None and time.monotonic() < deadline:
-            await asyncio.sleep(0.002)
+        """Returns when everything the executor had sent has been handled; `timeout` is in time that this process runs.
+
+        Counted in looks: after a time in which it was stopped, what was said meanwhile is read first.
+        """
+        peer, looks = self._peers.get(executor), int(timeout / _LOOK_S)
+        while peer is not None and peer.closed_at is None and looks > 0:
+            looks -= 1
+            await asyncio.sleep(_LOOK_S)
         self._peers.pop(executor, None)
 
     def drop(self, executor: int) -> None:
@@ -189,19 +198,19 @@ class Door:
         before = self._peers.get(executor)
         if before is not None:
             self._later(before.connection.close())  # it has come again
-        peer = self._peers[executor] = _Peer(connection, time.monotonic())
+        peer = self._peers[executor] = _Peer(connection, self._now())
         self._put(connection, m.encode(welcome))
         try:
             async for frame in connection:
                 message = m.decode_from_executor(frame if isinstance(frame, bytes) else frame.encode())
                 if _author(message) not in (None, executor):
                     raise _Malformed
-                peer.heard_at = time.monotonic()
+                peer.heard_at = self._now()
                 peer.count += not isinstance(message, m.Rejoin)
                 if self._peers.get(executor) is peer:
                     self.on_message(executor, message)
         finally:
-            peer.closed_at = time.monotonic()
+            peer.closed_at = self._now()
 
     async def _serve_client(self, connection: ServerConnection) -> None:
         async for frame in connection:

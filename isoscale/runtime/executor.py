@@ -33,7 +33,7 @@ from isoscale.protocol import messages as m
 from isoscale.protocol.files import write_json_atomic
 from isoscale.runtime.checkpoint import Identity
 from isoscale.runtime.checkpoints import CheckpointWriter
-from isoscale.runtime.control import control_directory
+from isoscale.runtime.control import control_directory, memory_directory
 from isoscale.runtime.execute import code_of, execute, exit_of
 from isoscale.runtime.job import Job, Value, step_loss
 from isoscale.runtime.link import Link, address_here, find_coordinator, open_socket
@@ -43,11 +43,14 @@ from isoscale.runtime.member import Leaving, Member
 from isoscale.runtime.outlet import forgive_full_disk
 from isoscale.runtime.selfcheck import check_ring
 from isoscale.runtime.state import atomic_save
+from isoscale.runtime.whereabouts import Trail, trail_path
 
 __all__ = ["run_executor"]
 
 #: how long a process that is just starting looks for a coordinator, while the run's directory names one
 _FIRST_CONNECTION_S, _RETRY_S = 60.0, 0.2
+#: and while somebody takes the connection and does not answer: a coordinator that is stopped, or swapped out
+_FIRST_ANSWER_S = 600.0
 _LOST = 75  # EX_TEMPFAIL: the coordinator went away, the script is not to blame
 
 
@@ -62,7 +65,7 @@ class _LinkSink:
     def step(
         self, *, step: int, epoch: int, values: Combined, seconds: float, samples: int, total: int, place: Place
     ) -> None:
-        self._link.send(
+        self._link.send_fact(
             m.StepDone(
                 step=step,
                 epoch=epoch,
@@ -79,16 +82,16 @@ class _LinkSink:
         )
         if self._record:
             exact = {name: {r: v.hex() for r, v in by_rank.items()} for name, by_rank in values.by_rank.items()}
-            self._link.send(m.Recorded(step=step, values=exact))
+            self._link.send_fact(m.Recorded(step=step, values=exact))
 
     def logged(self, *, step: int, epoch: int, values: dict[str, Value]) -> None:
-        self._link.send(m.Logged(step=step, epoch=epoch, values=values))
+        self._link.send_fact(m.Logged(step=step, epoch=epoch, values=values))
 
     def audited(self, *, step: int, digest: str) -> None:
-        self._link.send(m.Audited(step=step, digest=digest))
+        self._link.send_fact(m.Audited(step=step, digest=digest))
 
     def streamed(self, *, event: str, stream: str, step: int, fields: dict[str, Any]) -> None:
-        self._link.send(m.Streamed(event=event, stream=stream, step=step, fields=fields))
+        self._link.send_fact(m.Streamed(event=event, stream=stream, step=step, fields=fields))
 
 
 def run_executor(train: Callable[[Job], Any]) -> NoReturn:
@@ -113,6 +116,7 @@ def run_executor(train: Callable[[Job], Any]) -> NoReturn:
     )
     link.use_address(url, welcome.term)
     member.link = link
+    member.pace.trail = _trail(token, executor)
     threading.Thread(target=_beat, args=(member,), name="heartbeat", daemon=True).start()
     member.hello = hello = _set_up(welcome, host)
     member.writer = CheckpointWriter(
@@ -218,7 +222,15 @@ def _beat(member: Member) -> None:
     """From a thread of its own: a step may take as long as it likes."""
     while True:
         time.sleep(member.settings.heartbeat_s)
-        member.link.send_now(member.pace.beat(member.step))
+        member.link.send_now(member.pace.beat(member.step, member.settings.heartbeat_s))
+
+
+def _trail(token: str, executor: int) -> Trail | None:
+    """Where the coordinator can read it: on its own machine, which has made a directory for it."""
+    with contextlib.suppress(OSError):
+        directory = memory_directory(token)
+        return Trail(trail_path(directory, executor)) if directory is not None else None
+    return None
 
 
 def _catch_notice(link: Link) -> None:
@@ -298,7 +310,7 @@ def _script_frames(trace: TracebackType | None) -> TracebackType | None:
 
 def _first_connection(url: str, path: str, token: str, control: Path) -> tuple[str, ClientConnection, m.Welcome]:
     """With the coordinator that started this process or, if that is gone, with one that has taken over since."""
-    deadline = time.monotonic() + _FIRST_CONNECTION_S
+    begun = time.monotonic()
     while True:
         try:
             socket_ = open_socket(f"{url}{path}", token, env.ca_file())
@@ -307,7 +319,8 @@ def _first_connection(url: str, path: str, token: str, control: Path) -> tuple[s
             sys.exit(f"isoscale: {error}")
         except (OSError, WebSocketException) as error:
             newest = find_coordinator(control)
-            if newest is None or time.monotonic() > deadline:
+            limit = _FIRST_ANSWER_S if isinstance(error, TimeoutError) else _FIRST_CONNECTION_S
+            if newest is None or time.monotonic() - begun > limit:
                 sys.exit(f"isoscale: no coordinator at {url}: {error}")
             url = newest[0]
             time.sleep(_RETRY_S)

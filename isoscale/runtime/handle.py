@@ -20,8 +20,9 @@ from typing import Any
 from websockets.exceptions import WebSocketException
 from websockets.sync.client import ClientConnection
 
-from isoscale.errors import IsoscaleError, UserError
+from isoscale.errors import IsoscaleError
 from isoscale.protocol import messages as m
+from isoscale.runtime.absence import absent, stopped
 from isoscale.runtime.control import read_address
 from isoscale.runtime.link import open_socket
 
@@ -36,18 +37,15 @@ class RequestRefusedError(IsoscaleError):
 
 class JobHandle:
     def __init__(self, directory: str | Path, *, ca_file: Path | None = None) -> None:
-        """Raises UserError if no job runs in `directory`."""
+        """Raises UserError if no job runs in `directory`, or its coordinator does not answer."""
         self.directory = Path(directory)
         url, token = read_address(self.directory)
+        if (error := stopped(self.directory)) is not None:
+            raise error  # it would take the connection, and never answer
         try:
             self._socket: ClientConnection = open_socket(f"{url}/control", token, ca_file)
         except (OSError, WebSocketException):
-            raise UserError(
-                field="DIR",
-                value=directory,
-                problem="its coordinator does not answer",
-                remedy=f"if it is gone, start another one: isoscale resume {directory}",
-            ) from None
+            raise absent(self.directory) from None
 
     def __enter__(self) -> JobHandle:
         return self
@@ -112,12 +110,7 @@ class JobHandle:
             self._socket.send(m.encode(request))
             frame = self._socket.recv(timeout=30)
         except (OSError, WebSocketException):
-            raise UserError(
-                field="DIR",
-                value=self.directory,
-                problem="the job ended, or its coordinator did",
-                remedy=f"see isoscale report {self.directory}, or isoscale resume {self.directory}",
-            ) from None
+            raise absent(self.directory, asked=True) from None
         reply = m.decode_reply(frame if isinstance(frame, bytes) else frame.encode())
         if not reply.ok:
             raise RequestRefusedError(reply.error)

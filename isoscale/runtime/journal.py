@@ -71,6 +71,8 @@ class Journal:
         path = Path(spec.out) / "events.jsonl"
         self._seen_logs: set[tuple[int, int, str]] = set()
         self._seen_streamed: set[tuple[Any, ...]] = set()
+        #: the highest step that any coordinator has seen committed, and how often everybody was lost since
+        self.reached = self.attempts = 0
         #: ids below this one were used by an earlier coordinator
         self.num_executors = 0
         if path.exists():
@@ -85,6 +87,12 @@ class Journal:
         for event in read_events(path):
             if event["event"] == "step":
                 self.result.step, self.result.loss = event["step"], _number(event["loss"])
+                if event["step"] > self.reached:
+                    self.reached, self.attempts = event["step"], 0
+            elif event["event"] == "restart":
+                self.attempts = event["attempt"]
+            elif event["event"] in ("failed", "stopped"):
+                self.attempts = 0  # whoever goes on from there has decided to
             elif event["event"] in ("executor_started", "executor_joined"):
                 self.num_executors = max(self.num_executors, event["executor"] + 1)
             elif event["event"] == "log":

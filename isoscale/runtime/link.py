@@ -32,7 +32,7 @@ ADDRESS_FILE = "coordinator.json"
 
 _RETRY_S = 0.2
 _FAREWELL_S = 5.0
-#: of a job that trains on without a coordinator for hours
+#: facts of a job that trains on without a coordinator for hours
 _MAX_WAITING = 100_000
 
 
@@ -138,14 +138,18 @@ class Link:
 
     def send(self, message: m.FromExecutor) -> None:
         with self._lock:
-            if len(self._waiting) < _MAX_WAITING:
-                self._waiting.append(m.encode(message))
+            self._waiting.append(m.encode(message))
             self._lock.notify_all()
+
+    def send_fact(self, message: m.FromExecutor) -> None:
+        """What the job does not depend on is left out when too much waits for a coordinator that does not listen."""
+        if len(self._waiting) < _MAX_WAITING:
+            self.send(message)
 
     def send_now(self, message: m.FromExecutor) -> None:
         """What is of no use later is sent only while there is somebody to hear it."""
         if self._lost_at is None:
-            self.send(message)
+            self.send_fact(message)
 
     def lost_for(self) -> float:
         """Seconds without a coordinator."""

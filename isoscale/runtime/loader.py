@@ -134,6 +134,7 @@ class Loader(ABC):
 
     def _fetch(self, logical_rank: int) -> Any:
         job, ranks = self._job, self._job._engine.ranks
+        job._pace.turn(job.step, logical_rank, training=self._train)
         if logical_rank not in ranks:
             return self._read(logical_rank, here=False)  # to be compared with its own executor's turn
         if logical_rank == ranks[0]:

@@ -8,7 +8,6 @@ for newcomers `hold` before it), and where an exchange has broken (`recover`).
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from typing import Any, TypeVar
 import torch
 
 from isoscale.backends.local import restore_priority
+from isoscale.clock import Instant
 from isoscale.core.audit import chosen_audits
 from isoscale.core.engine import Recovery
 from isoscale.core.exchange import Exchange, ExchangeBrokenError
@@ -344,14 +344,14 @@ class Member:
             elif self._leave:
                 raise Leaving(self._leave)
             elif job._engine.switch_agreed:
-                self._go_over(job, loader, time.time(), 0.0)
+                self._go_over(job, loader, Instant(), 0.0)
             elif self._hold_at is not None and job.step >= self._hold_at:
                 self._hold_for_plan(job, loader)
             else:
                 return
 
     def _hold_for_plan(self, job: Job, loader: Loader) -> None:
-        left_at, at = time.time(), time.monotonic()
+        left = Instant()
         self.pace.outside()
         if self._reported != self.generation:
             # Nobody seals a step before the plan's change, which waits for this generation's first seal: this is one.
@@ -364,9 +364,9 @@ class Member:
         # Any switch will do, also one that was meant for the next seal: all stand at the same step.
         self._wait(lambda: True if self._recover is not None or self._switch is not None else None)
         if self._recover is None:
-            self._go_over(job, loader, left_at, time.monotonic() - at)
+            self._go_over(job, loader, left, left.seconds_ago())
 
-    def _go_over(self, job: Job, loader: Loader, left_at: float, waited_s: float) -> None:
+    def _go_over(self, job: Job, loader: Loader, left: Instant, waited_s: float) -> None:
         """Into the generation that was prepared: hand the state to newcomers, and go on; or leave."""
         with self._orders:
             prepared = self._prepared
@@ -385,7 +385,11 @@ class Member:
         job._engine.use(prepared.exchange)
         self.link.send(
             m.Switched(
-                generation=order.generation, step=job.step, left_at=left_at, started_at=time.time(), waited_s=waited_s
+                generation=order.generation,
+                step=job.step,
+                left_at=left.unix,
+                started_at=left.unix_now(),
+                waited_s=waited_s,
             )
         )
 
@@ -419,7 +423,7 @@ class Member:
         return self._find_others()
 
     def _find_others(self) -> Recovery:
-        left_at = time.time()
+        left = Instant()
         while True:
             order = self._wait(lambda: self._recover)
             self._waiting_broken = True
@@ -447,8 +451,8 @@ class Member:
                 m.Switched(
                     generation=order.generation,
                     step=self.step,
-                    left_at=left_at,
-                    started_at=time.time(),
+                    left_at=left.unix,
+                    started_at=left.unix_now(),
                     waited_s=0.0,
                 )
             )

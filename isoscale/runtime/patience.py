@@ -1,20 +1,35 @@
-"""How often things may go wrong in a row before a target, or the job, is given up. Pure bookkeeping."""
+"""How often things may go wrong in a row before a target, or the job, is given up. Pure bookkeeping.
+
+What counts are events, not processes: whatever ended one executor may end all that were there with it. Between tries
+there is a pause that doubles, so that what fails for ever does not spin.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
-__all__ = ["Breakage", "Patience", "Strikes"]
+__all__ = ["Breakage", "Patience", "Strikes", "Tries", "pause_before"]
 
 #: an exchange that broke although nobody is gone is formed again after so long, and so often without a seal in between
 _BROKEN_GRACE_S = 3.0
 _MAX_BROKEN = 5
 #: groups that cannot be formed beside training, one after the other, until the target is given up
 _MAX_UNFORMED = 5
-#: newcomers that die before they are of use, one after the other, until the target is given up
+#: bursts of newcomers that die before they are of use, one after the other, until the target is given up
 _MAX_STILLBORN = 3
-#: times that everybody is gone, without a step in between
-_MAX_RESTARTS = 3
+#: losses in so short a time have one cause
+_BURST_S = 1.0
+_LONGEST_PAUSE_S = 30.0
+
+
+def pause_before(attempt: int) -> float:
+    """Seconds before a try, by how many have failed in a row: 0, 1, 2, 4 ...
+
+    >>> [pause_before(failed) for failed in (0, 1, 2, 3, 4, 50)]
+    [0.0, 0.0, 1.0, 2.0, 4.0, 30.0]
+    """
+    return 0.0 if attempt < 2 else min(_LONGEST_PAUSE_S, 2.0 ** min(attempt - 2, 30))
 
 
 @dataclass(slots=True)
@@ -34,11 +49,73 @@ class Strikes:
 
 
 @dataclass(slots=True)
+class Tries:
+    """Executors that are lost before they were of use, and when the next ones may be started."""
+
+    #: bursts in a row of such as could not even join
+    count: int = 0
+    #: bursts in a row in all
+    _bursts: int = 0
+    #: executors from here on were started after the last burst
+    _after: int = 0
+    _burst_at: float = -math.inf
+    _wait_until: float = -math.inf
+
+    def lose(self, executor: int, started: int, now: float, *, joined: bool = False) -> bool:
+        """One is lost, with `started` executors started so far. True if it begins a burst of its own."""
+        if executor < self._after:
+            return False
+        self._after = started
+        if now < self._burst_at + _BURST_S:
+            # It met the first replacements, too. They are not replaced at once again: whatever it is, it may go on.
+            self._wait_until = max(self._wait_until, self._burst_at + _BURST_S)
+            return False
+        self._burst_at = now
+        self._bursts += 1
+        self.count += not joined
+        self._wait_until = now + pause_before(self._bursts)
+        return True
+
+    def waits(self, now: float) -> float:
+        """Seconds until executors may be started again; 0 if they may."""
+        return max(0.0, self._wait_until - now)
+
+    def pause(self, seconds: float, now: float) -> None:
+        self._wait_until = max(self._wait_until, now + seconds)
+
+    @property
+    def troubled(self) -> bool:
+        return self._bursts > 0
+
+    def joined(self) -> None:
+        """They can: nobody needs to give the target up."""
+        self.count = 0
+
+    def clear(self) -> None:
+        """Those who joined have lasted, or somebody asks for another try."""
+        self.count = self._bursts = 0
+        self._burst_at = self._wait_until = -math.inf
+
+
+@dataclass(slots=True)
 class Patience:
-    stillborn: Strikes = field(default_factory=lambda: Strikes(_MAX_STILLBORN))
+    newcomers: Tries = field(default_factory=Tries)
+    #: of spares nothing depends
+    spares: Tries = field(default_factory=Tries)
     unformed: Strikes = field(default_factory=lambda: Strikes(_MAX_UNFORMED))
-    restarts: Strikes = field(default_factory=lambda: Strikes(_MAX_RESTARTS + 1))
     broken: Strikes = field(default_factory=lambda: Strikes(_MAX_BROKEN + 1))
+    #: the time of the last tick
+    now: float = 0.0
+
+    def tick(self, now: float) -> bool:
+        """Time passes. True if executors may be started now that had to wait."""
+        tries, before, self.now = (self.newcomers, self.spares), self.now, now
+        return any(one.waits(before) and not one.waits(now) for one in tries)
+
+    @property
+    def exhausted(self) -> bool:
+        """Newcomers have ended before they could join as often as they may."""
+        return self.newcomers.count >= _MAX_STILLBORN
 
 
 @dataclass(slots=True)
@@ -61,7 +138,7 @@ class Breakage:
     def assume(self, reason: str = "") -> None:
         """It has been broken for long, for a reason that is known otherwise."""
         self.reason = reason or self.reason
-        self._since = 0.0 if self._since is None else self._since
+        self._since = -math.inf if self._since is None else self._since
 
     def is_overdue(self, now: float) -> bool:
         """Nobody turned out to be gone in all this time."""

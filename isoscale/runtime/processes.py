@@ -6,6 +6,7 @@ Says when one has ended and why; what that means for the job is `runtime.rescale
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from isoscale.backends.local import ALLOCATOR, AdoptedProcess, LocalProcess, bor
 from isoscale.kinds import executor_environment, profile_named, profile_of
 from isoscale.runtime.door import Door
 from isoscale.runtime.machine import machine_id
+from isoscale.runtime.whereabouts import Whereabouts, trail_path, whereabouts_of
 from isoscale.types import JobSpec
 
 __all__ = ["FAREWELL_S", "Processes", "log_of"]
@@ -25,8 +27,19 @@ FAREWELL_S = 5.0
 
 
 class Processes:
-    def __init__(self, spec: JobSpec, door: Door, token_file: Path, on_ended: Callable[[int, str, str], None]) -> None:
-        """`on_ended` gets the executor, the reason, and the end of what it printed."""
+    def __init__(
+        self,
+        spec: JobSpec,
+        door: Door,
+        token_file: Path,
+        on_ended: Callable[[int, str, str, Whereabouts | None], None],
+        trails: Path | None = None,
+    ) -> None:
+        """`on_ended` gets the executor, the reason, the end of what it printed, and where it was.
+
+        `trails`: the directory in which executors note where they are.
+        """
+        self._trails = trails
         self._spec = spec
         self._door = door
         self._token_file = token_file
@@ -89,7 +102,21 @@ class Processes:
         # Its last message may still be on the way: the connection's end is handled first.
         await self._door.closed(executor, FAREWELL_S)
         self._by_executor.pop(executor, None)
-        self._on_ended(executor, self._reasons.pop(executor, reason), process.tail())
+        self._on_ended(executor, self._reasons.pop(executor, reason), process.tail(), self._whereabouts(executor))
+
+    def _whereabouts(self, executor: int) -> Whereabouts | None:
+        """Of one that is gone."""
+        if self._trails is None:
+            return None
+        path = trail_path(self._trails, executor)
+        found = whereabouts_of(path)
+        with contextlib.suppress(OSError):
+            path.unlink()
+        return found
+
+    def is_condemned(self, executor: int) -> bool:
+        """It was killed for a reason, and is not gone yet."""
+        return executor in self._reasons
 
     def kill(self, executor: int, reason: str = "") -> None:
         """At once; the first reason is the one that is told. None: the way it ended."""

@@ -12,7 +12,7 @@ from isoscale.runtime.processes import FAREWELL_S
 
 __all__ = ["Remote"]
 
-#: how long one may be without a connection
+#: how long one may be without a connection, in time that the coordinator itself runs
 _AWAY_S = 3.0
 #: how long one that was told it may join has to start its script
 _JOINING_S = 600.0
@@ -33,15 +33,10 @@ class Remote:
     def came(self, executor: int) -> None:
         self._joining.pop(executor, None)
 
-    def lost(self, now: float, introduced: Collection[int], local: Collection[int]) -> list[tuple[int, str]]:
-        """Who is gone, and why. `introduced` have said who they are; `local` are watched otherwise."""
-        gone = [(e, "its connection is gone") for e in self._door.away(now, _AWAY_S) if e not in local]
-        silences = {e: s for e in introduced if (s := self._door.silent_for(e, now)) is not None}
-        limit = self._hearing.limit(silences.values(), now)
-        for executor, silent in silences.items():
-            if silent > limit and executor not in local:
-                self._door.drop(executor)
-                gone.append((executor, f"no heartbeat for {silent:.1f} s"))
+    def lost(self, now: float, local: Collection[int]) -> list[tuple[int, str]]:
+        """Who is gone, and why; `local` ones are watched otherwise."""
+        limit = self._hearing.away_limit(_AWAY_S)
+        gone = [(executor, "its connection is gone") for executor in self._door.away(now, limit, but=local)]
         late = [e for e, since in self._joining.items() if now - since > _JOINING_S]
         gone += [(executor, "it asked to join and never came") for executor in late]
         for executor, _ in gone:

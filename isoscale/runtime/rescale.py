@@ -31,16 +31,21 @@ from isoscale.runtime.census import Census, standing_of
 from isoscale.runtime.complaints import Complaints, strangers_of
 from isoscale.runtime.ending import Ending
 from isoscale.runtime.goal import Goal
+from isoscale.runtime.headway import Headway, Loss
 from isoscale.runtime.instructions import Done, Emit, Fail, Instruction, Kill, Restart, Tell, error_of
 from isoscale.runtime.orders import Formation, addresses_of, generation_events, meeting_place, rescale_event
-from isoscale.runtime.patience import Breakage, Patience
+from isoscale.runtime.patience import Breakage, Patience, pause_before
 from isoscale.runtime.recruiting import Recruiting
 from isoscale.runtime.roster import Executor, Roster
+from isoscale.runtime.whereabouts import Whereabouts
 from isoscale.types import JobSpec, Settings
 
 __all__ = ["Membership", "Phase"]
 
 Phase = Literal["gathering", "training", "done", "failed"]
+
+#: an executor that is lost sooner after it came is replaced after a pause
+_LASTING_STEPS = 10
 
 
 @dataclass(slots=True)
@@ -69,10 +74,13 @@ class Membership:
     step: int = 0
     step_s: float = 0.0
     checkpoint: str = ""
+    headway: Headway = field(default_factory=Headway)
     _reference: m.Hello | None = None
     #: who has gone over in a recovery, and how many trained before it; 0 outside recoveries
     _recovered: dict[int, m.Switched] = field(default_factory=dict)
     _from: int = 0
+    #: of those who held the job's state, the one that was lost last
+    _last: Loss | None = None
     _breakage: Breakage = field(default_factory=Breakage)
     _complaints: Complaints = field(default_factory=Complaints)
     _patience: Patience = field(default_factory=Patience)
@@ -82,7 +90,7 @@ class Membership:
     _balance: Balance = field(init=False)
 
     def __post_init__(self) -> None:
-        self._recruiting = Recruiting(self.roster, self.settings)
+        self._recruiting = Recruiting(self.roster, self.settings, self._patience)
         self._balance = Balance(self.spec.workers, self.settings)
 
     # ---- beginning ----
@@ -121,6 +129,8 @@ class Membership:
             if self.phase == "gathering" and one.needed:
                 return self._fail(refusal)
             return [Kill(one.executor, str(refusal)), *self._give_up_target(str(refusal)), *self._reconcile()]
+        if not one.needed:
+            self._patience.spares.clear()
         if self.phase == "gathering":
             return self._begin_if_gathered() if self._recruiting.one_more() else []
         if one.needed:
@@ -136,6 +146,7 @@ class Membership:
         for executor in members:
             self.roster[executor].state = "member"
             self.roster[executor].needed = True
+            self.roster[executor].joined_step = self.step
         shares = self.first_shares if len(self.first_shares) == len(members) else self._split(members)
         self.generation += 1
         self._enter(members, shares, "resumed" if self.checkpoint else "started")
@@ -149,7 +160,7 @@ class Membership:
         if self.phase in ("done", "failed"):
             return []
         self.goal.ask(target)
-        self._patience.stillborn.clear()
+        self._patience.newcomers.clear()
         self.reason = reason
         for executor in away:
             if executor in self.roster:
@@ -254,6 +265,8 @@ class Membership:
         events: list[Instruction] = []
         if self._from:
             events = [self._rescale_event(self._from, step, pause_of(self._recovered))]
+        else:
+            self._patience.newcomers.joined()
         self._from = 0
         return [*events, *self._release_leavers(), *self._reconcile()]
 
@@ -277,11 +290,14 @@ class Membership:
 
     def _complete(self, attempt: Attempt, step: int) -> list[Instruction]:
         before, self.attempt = len(self.members), None
-        self._patience.stillborn.clear()
         self._patience.unformed.clear()
+        if attempt.coming:
+            self._patience.newcomers.joined()
         for executor in attempt.members:
             if executor in self.roster:
                 self.roster[executor].state = "member"
+                if executor in attempt.coming:
+                    self.roster[executor].joined_step = step
         if attempt.at_step is not None:
             self.goal.reach(attempt.at_step)
         self.generation = max(self.generation, attempt.generation)
@@ -329,8 +345,10 @@ class Membership:
         self.roster[executor].noticed = True
         return [Emit("suspect", {"executor": executor, "reason": reason}), Kill(executor, reason)]
 
-    def on_lost(self, executor: int, reason: str, output: str = "") -> list[Instruction]:
-        """An executor is gone, and dead. `output` is the end of what it printed."""
+    def on_lost(
+        self, executor: int, reason: str, output: str = "", where: Whereabouts | None = None
+    ) -> list[Instruction]:
+        """An executor is gone, and dead. `output` is the end of what it printed; `where` it was, if anybody knows."""
         one = self.roster.remove(executor)
         if one is None or self.phase in ("done", "failed"):
             return []
@@ -347,9 +365,13 @@ class Membership:
             executor in self.members or (attempt is not None and attempt.switch_sent and executor in attempt.members)
         )
         if holds or (attempt is not None and attempt.switch_sent and executor in attempt.members):
-            why = f"executor {executor} lost: {reason}"
-            gave_up = [] if holds else self._count_stillborn(reason, output)
-            return [lost, *gave_up, *self._recover(why)]
+            self._last = Loss(executor, reason, where)
+            gave_up: list[Instruction] = []
+            if attempt is not None and attempt.switch_sent and executor in attempt.coming:
+                gave_up = self._count_stillborn(one, reason, output)
+            elif one.joined_step is not None and self.step - one.joined_step < _LASTING_STEPS:
+                self._patience.newcomers.lose(executor, self.roster.started, self._patience.now, joined=True)
+            return [lost, *gave_up, *self._recover(f"executor {executor} lost: {reason}")]
         return [lost, *self._lost_newcomer(one, reason, output)]
 
     def _lost_at_end(self, executor: int, reason: str) -> list[Instruction]:
@@ -363,15 +385,20 @@ class Membership:
     def _lost_newcomer(self, one: Executor, reason: str, output: str) -> list[Instruction]:
         if self.attempt is not None and one.executor in self.attempt.members:
             self.attempt = None
-        return [*self._count_stillborn(reason, output), *self._reconcile()]
+        return [*self._count_stillborn(one, reason, output), *self._reconcile()]
 
-    def _count_stillborn(self, reason: str, output: str) -> list[Instruction]:
-        """Newcomers that end one after the other would end for ever."""
-        if not self._patience.stillborn.strike():
+    def _count_stillborn(self, one: Executor, reason: str, output: str) -> list[Instruction]:
+        """Newcomers that end one after the other would end for ever. Spares are only started at longer intervals."""
+        if not self._lose_early(one) or not self._patience.exhausted:
             return []
         last = output.strip().splitlines()[-1:] or [reason]
-        count = self._patience.stillborn.count
-        return self._give_up_target(f"{count} newcomers ended before they could join: {last[0]}")
+        count = self._patience.newcomers.count
+        return self._give_up_target(f"newcomers ended before they could join, {count} times in a row: {last[0]}")
+
+    def _lose_early(self, one: Executor) -> bool:
+        """One is lost before it was of use. True if it was needed, and is not one of several that met the same."""
+        tries = self._patience.newcomers if one.needed else self._patience.spares
+        return tries.lose(one.executor, self.roster.started, self._patience.now) and one.needed
 
     def _unformed(self, reason: str) -> list[Instruction]:
         """A group could not be formed. Training goes on without it, and so the job does not fail of it."""
@@ -399,14 +426,18 @@ class Membership:
         return [*instructions, *self._announce()]
 
     def _restart(self, reason: str) -> list[Instruction]:
-        if self._patience.restarts.strike():
-            error = ExecutorLostError(executor=-1, pid=0, generation=self.current, reason=f"all are gone; {reason}")
-            return self._fail(error)
-        self.members, self.shares, self.sealed, self._ending.finished = (), (), False, {}
+        if self.headway.restart(self._last or Loss(-1, reason)):
+            return self._fail(IsoscaleError(self.headway.account(self.spec.out)))
+        self._patience.newcomers.pause(pause_before(self.headway.attempts), self._patience.now)
+        self.members, self.shares, self.sealed, self._ending.finished, self._last = (), (), False, {}, None
+        instructions: list[Instruction] = []
         for one in self.roster:
-            if one.state in ("approaching", "held", "member", "leaving"):
+            if one.state in ("approaching", "held"):
+                # What they came for is gone, and they have run too far to begin with the others.
+                instructions += self._recruiting.let_go(one.executor, "everybody begins again")
+            elif one.state in ("member", "leaving"):
                 self.roster.remove(one.executor)
-        return [Restart(reason)]
+        return [*instructions, Restart(reason)]
 
     def _count_broken(self, reason: str) -> list[Instruction]:
         if not self._patience.broken.strike():
@@ -424,14 +455,20 @@ class Membership:
         fault = script_fault(self.spec.script, one.executor, reason, output) if one.hello is None else None
         if fault is not None:
             return self._fail(fault, output if isinstance(fault, UserCodeError) else "")
-        if self._patience.stillborn.strike():
-            return self._fail(ExecutorLostError(executor=one.executor, pid=one.pid, generation=0, reason=reason))
+        if self._lose_early(one) and self._patience.exhausted:
+            last = "".join(f" ({line})" for line in output.strip().splitlines()[-1:])
+            why = f"{reason}{last}, and executors ended before training {self._patience.newcomers.count} times in a row"
+            why += f"; see {self.spec.out}/logs/executor-{one.executor}.log"
+            return self._fail(ExecutorLostError(executor=one.executor, pid=one.pid, generation=0, reason=why))
         return self._gather()
 
     # ---- time ----
 
     def on_tick(self, now: float) -> list[Instruction]:
-        """Called every second or so."""
+        """Called every fraction of a second."""
+        due = self._patience.tick(now)
+        if self.phase == "gathering":
+            return self._gather() if due else []
         if self.phase != "training":
             return []
         if self._breakage.is_overdue(now):
@@ -443,7 +480,7 @@ class Membership:
                 return [Kill(one.executor, str(one)) for one in outcasts]
             reason = f"the exchange broke: {self._breakage.reason}"
             return self._count_broken(reason) or self._recover(reason)
-        if self.goal.plan and self.sealed and self.attempt is None:
+        if due or (self.goal.plan and self.sealed and self.attempt is None):
             return self._reconcile()
         return []
 
@@ -451,8 +488,15 @@ class Membership:
         """A step is committed; `seconds` is what it took."""
         self.step = step
         self.step_s = seconds if self.step_s == 0 else 0.9 * self.step_s + 0.1 * seconds
-        if self.sealed:
-            self._patience.restarts.clear()
+        self.headway.commit(step)
+        if self._patience.newcomers.troubled and self._has_lasted():
+            self._patience.newcomers.clear()
+
+    def _has_lasted(self) -> bool:
+        """All that are wanted are there, and have been for some steps."""
+        joined = [one.joined_step for e in self.members if (one := self.roster.get(e)) is not None]
+        lasted = all(step is None or self.step - step >= _LASTING_STEPS for step in joined)
+        return lasted and len(self.members) >= self.goal.target.total
 
     def on_beat(self, executor: int, beat: m.Beat) -> list[Instruction]:
         one = self.roster.get(executor)
@@ -509,13 +553,33 @@ class Membership:
             attempt = self.attempt
             if attempt is not None and attempt.switch_sent and failed.executor in attempt.members:
                 # The others have gone over, or will, to a generation that it does not come to.
-                gave_up = self._count_stillborn(failed.summary, failed.traceback or failed.summary)
+                gave_up = self._count_stillborn(one, failed.summary, failed.traceback or failed.summary)
                 return [Emit("warning", {"message": warning}), *gave_up, *self._recover(warning)]
             return [
                 Emit("warning", {"message": warning}),
                 *self._lost_newcomer(one, failed.summary, failed.traceback or failed.summary),
             ]
         return self._fail(error_of(failed), failed.traceback)
+
+    # ---- what the shell asks ----
+
+    def holders(self) -> list[int]:
+        """Who holds the job's state, as far as is known."""
+        return [one.executor for one in self.roster if one.state == "member"]
+
+    def last_beat(self, executor: int) -> m.Beat | None:
+        """A member's: nobody waits for others."""
+        one = self.roster.get(executor)
+        return one.beat if one is not None and one.state == "member" else None
+
+    def pause_s(self) -> float:
+        """How long executors are not started, since others were lost; 0 if they are."""
+        return max(tries.waits(self._patience.now) for tries in (self._patience.newcomers, self._patience.spares))
+
+    def waited_s(self) -> float:
+        """How long a member has been waiting for others, as far as is known."""
+        beats = [one.beat for e in self.members if (one := self.roster.get(e)) is not None and one.beat is not None]
+        return max((beat.place_s for beat in beats if beat.place == "exchange"), default=0.0)
 
     # ---- a new coordinator ----
 
@@ -537,6 +601,7 @@ class Membership:
         """All that are alive have said who they are: go on with them. There may be a result on disk already."""
         found = self._census
         self.phase, self.reason, self.step = "training", "a new coordinator", max(self.step, found.step)
+        self.headway.commit(self.step)
         self.current, self.sealed = found.generation, found.sealed
         self.members, self.shares, self._ending.finished = found.members, found.shares, found.finished
         if found.waits:
@@ -603,9 +668,15 @@ class Membership:
         return rescale_event(self.current, before, step, pause, self.members, self.shares, self.reason)
 
     def _give_up_target(self, why: str) -> list[Instruction]:
-        """Stay with what there is. Executors that were lost are not replaced either."""
-        self.goal.give_up(why, [self.roster[e].kind for e in self.members if e in self.roster])
-        self._patience.stillborn.clear()
+        """Stay with what there is, and say how to try again. Executors that were lost are not replaced either."""
+        wanted, _ = self.goal.next(self.step, self.step_s)
+        kinds = [self.roster[e].kind for e in self.members if e in self.roster]
+        self._patience.newcomers.clear()
+        if self.goal.refused and sorted(kinds) == sorted(wanted):
+            return []  # another one of those that it was given up for
+        target = str(wanted.total) if len(set(wanted)) == 1 else f"'{wanted}'"
+        why = f"{why}; isoscale scale {self.spec.out} {target} tries again"
+        self.goal.give_up(why, kinds)
         return [Emit("warning", {"message": f"scaling is given up: {why}"})]
 
     def _fail(self, error: IsoscaleError, traceback: str = "") -> list[Instruction]:

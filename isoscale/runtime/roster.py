@@ -40,6 +40,8 @@ class Executor:
     #: measured seconds of one turn; 0 before the first beat
     turn_s: float = 0.0
     beat: m.Beat | None = None
+    #: committed steps when it came in; None if nobody knows
+    joined_step: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,11 @@ class Roster:
 
     def __len__(self) -> int:
         return len(self._by_id)
+
+    @property
+    def started(self) -> int:
+        """Ids below were used."""
+        return self._next
 
     def spares(self) -> list[Executor]:
         """Set up or about to be, and needed for nothing yet."""

@@ -30,6 +30,8 @@ def status_of(
         pending = f"generation {attempt.generation}: {len(attempt.members)} executors ({attempt.reason})"
     elif membership.phase == "training" and not membership.sealed:
         state, pending = "recovering", membership.reason
+    elif (pause := membership.pause_s()) > 0:
+        pending = f"executors were lost before they were of use; others are started in {pause:.0f} s"
     placement = Placement(shares=membership.shares) if membership.shares else None
     executors = []
     for one in membership.roster:

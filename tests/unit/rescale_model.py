@@ -8,17 +8,18 @@ die at any moment. `World.perform` is the coordinator's shell, and checks every 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from isoscale.kinds import DeviceSet
 from isoscale.protocol import messages as m
 from isoscale.runtime.goal import Goal, PlanEntry
+from isoscale.runtime.headway import Headway
 from isoscale.runtime.instructions import Done, Emit, Fail, Instruction, Kill, Restart, Start, Tell
 from isoscale.runtime.rescale import Membership
 from isoscale.runtime.standing import hear
-from isoscale.types import JobSpec, Settings
+from isoscale.types import JobSpec, Placement, Settings
 
 NEVER = 10**9
 
@@ -138,7 +139,7 @@ class World:
     def __init__(
         self, target: DeviceSet, *, workers: int = 4, settings: Settings | None = None, plan: tuple[PlanEntry, ...] = ()
     ) -> None:
-        self.spec = JobSpec(workers=workers, kinds=("cpu", "cpu-avx2"))
+        self.spec = JobSpec(workers=workers, kinds=("cpu", "cpu-avx2"), out="runs/one")
         self.settings = settings or Settings()
         self.executors: dict[int, Executor] = {}
         self.now = 0.0
@@ -151,6 +152,9 @@ class World:
         self.switching: int | None = None
         #: pairs of executors that can open no connection to each other
         self.apart: set[frozenset[int]] = set()
+        #: the step and the logical worker whose turn ends its process, whoever hosts it
+        self.poison: tuple[int, int] | None = None
+        self.events: list[Emit] = []
         self.announced = 0
         #: what happened, for the reader of a failure
         self.story: list[str] = []
@@ -186,6 +190,7 @@ class World:
                     self.die(self.executors[instruction.executor])
                 case Restart():
                     self.restarts += 1
+                    assert self.membership.headway.attempts <= 3, "it begins again for ever"
                     self.switching = None
                     self.perform(self.membership.begin(str(self.checkpoint or ""), self.checkpoint))
                 case Done():
@@ -194,6 +199,7 @@ class World:
                 case Fail():
                     self.outcome = instruction
                 case Emit():
+                    self.events.append(instruction)
                     if instruction.event in ("generation", "rescale"):
                         assert sum(instruction.fields["shares"]) == self.spec.workers
                         assert len(instruction.fields["shares"]) == len(instruction.fields["members"])
@@ -243,6 +249,8 @@ class World:
         old = self.membership
         self.membership = self._new_membership(old.goal.target, old.goal.plan)
         self.membership.roster.reserve(len(self.executors))
+        # What the event log tells it.
+        self.membership.headway = Headway(old.headway.reached, old.headway.attempts)
         self.switching = None
         for one in self.executors.values():
             one.inbox.clear()  # orders of a coordinator that is gone do not arrive any more
@@ -452,6 +460,10 @@ class World:
                 self._news(group)  # a seal without a step, for a plan's change that waits for one
                 return True
             return False
+        if self.poison is not None and group[0].step + 1 == self.poison[0]:
+            host = Placement(shares=group[0].shares).executor_of(self.poison[1])
+            self.die(self.executors[group[0].members[host]])
+            return True
         agreed = all(one.switch is not None and one.switch.at_step is None for one in group)
         for one in group:
             if lucky is None or one.executor in lucky:
@@ -494,9 +506,12 @@ class World:
 
     def settle(self) -> None:
         """No more faults: everything that can happen does, until nothing does."""
+        self.settle_until(lambda: False)
+
+    def settle_until(self, enough: Callable[[], bool]) -> None:
         idle = 0
         for _ in range(5000):
-            if self.outcome is not None:
+            if self.outcome is not None or enough():
                 return
             lived = [self.live(one) for one in list(self.executors.values())]
             if any(lived) | self.talk():
@@ -507,7 +522,7 @@ class World:
             sealed = [self.seal(g) or self.finish(g) for g in self.generations()]
             idle = 0 if any(sealed) else idle + 1
             self.tick(0.5)
-            if idle > 60:
+            if idle > 200:  # longer than any pause before another try
                 return
         raise AssertionError("it never ends\n" + "\n".join(self.story[-60:]))
 
@@ -528,6 +543,7 @@ class World:
             membership.phase == "training"
             and membership.sealed
             and membership.attempt is None
+            and not membership.pause_s()
             and not any(one.inbox or one.outbox for one in self.executors.values())
             and bool(self.members_of(membership.current))
         )

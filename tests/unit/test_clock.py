@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from isoscale.clock import Clock, VirtualClock, WallClock
+from isoscale.clock import Clock, Instant, VirtualClock, WallClock
 
 
 def test_wall_clock_tells_unix_time_and_never_goes_back() -> None:
@@ -34,3 +34,10 @@ def test_virtual_clock_refuses_to_go_back(seconds: float) -> None:
 def test_virtual_clock_is_a_clock() -> None:
     clock: Clock = VirtualClock()
     assert clock.now() == 0.0
+
+
+def test_an_instant_is_not_moved_by_a_clock_that_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    instant = Instant()
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    assert instant.unix <= instant.unix_now() < instant.unix + 60
+    assert 0 <= instant.seconds_ago() < 60

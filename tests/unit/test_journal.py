@@ -105,3 +105,28 @@ def test_a_full_disk_costs_one_warning_and_no_event(
     monkeypatch.setattr(os, "write", write)
     one.on_step(step(5))
     assert steps(tmp_path) == [1, 2, 3, 4, 5]
+
+
+def test_a_successor_knows_how_far_the_job_had_ever_come(tmp_path: Path, journal: Open) -> None:
+    one, _ = journal()
+    for number in (1, 2, 3):
+        one.on_step(step(number))
+    one.write("restart", step=0, reached=3, reason="all are gone", attempt=2)
+    one.rewind(0)
+    one.on_step(step(1))
+    second, _ = journal()
+    assert (second.reached, second.attempts, second.result.step) == (3, 2, 1)
+    for number in (2, 3, 4):
+        second.on_step(step(number))
+    third, _ = journal()
+    assert (third.reached, third.attempts) == (4, 0)
+
+
+@pytest.mark.parametrize("end", ["failed", "stopped"])
+def test_after_an_end_that_was_told_losses_are_forgiven(tmp_path: Path, journal: Open, end: str) -> None:
+    one, _ = journal()
+    one.on_step(step(1))
+    one.write("restart", step=0, reached=1, reason="all are gone", attempt=3)
+    one.write(end, step=1, error="all executors were lost")
+    second, _ = journal()
+    assert (second.reached, second.attempts) == (1, 0)

@@ -137,3 +137,21 @@ def test_a_connection_draws_nothing_from_pythons_own_stream(tmp_path: Path) -> N
         assert link._socket.ping_interval is None
         link.close()
     assert random.getstate() == before
+
+
+def test_a_coordinator_that_does_not_read_costs_facts_and_no_word_that_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is stopped while a job commits more steps than are worth keeping."""
+    monkeypatch.setattr(links, "_MAX_WAITING", 10)
+    coordinator = Coordinator()
+    with running(coordinator) as url:
+        link = make_link(url, tmp_path, [])
+        for number in range(30):
+            link.send_fact(m.Logged(step=number, epoch=0, values={}))
+        for number in range(5):
+            link.send(m.Warned(message=str(number)))
+        coordinator.wait(lambda: len(coordinator.warnings()) == 5)
+        facts = [message.step for message in coordinator.got if isinstance(message, m.Logged)]
+        assert facts == list(range(10))
+        link.close()

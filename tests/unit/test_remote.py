@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -17,19 +18,11 @@ class Door:
     """Whose connections are how old is for the test to say."""
 
     def __init__(self) -> None:
-        self.silences: dict[int, float] = {}
         self.closed_for: dict[int, float] = {}
         self.sent: list[tuple[int, m.FromCoordinator]] = []
-        self.dropped: list[int] = []
 
-    def away(self, now: float, limit: float) -> list[int]:
-        return [executor for executor, seconds in self.closed_for.items() if seconds > limit]
-
-    def silent_for(self, executor: int, now: float) -> float | None:
-        return self.silences.get(executor)
-
-    def drop(self, executor: int) -> None:
-        self.dropped.append(executor)
+    def away(self, now: float, limit: float, *, but: Collection[int]) -> list[int]:
+        return [executor for executor, seconds in self.closed_for.items() if seconds > limit and executor not in but]
 
     def send(self, executor: int, message: m.FromCoordinator) -> None:
         self.sent.append((executor, message))
@@ -50,22 +43,24 @@ def remote(door: Any) -> Remote:
 
 def test_a_connection_that_is_gone_for_long_is_an_executor_that_is_gone(door: Door, remote: Remote) -> None:
     door.closed_for = {0: 1.0, 1: 5.0, 2: 5.0}
-    assert remote.lost(100.0, (), local={2}) == [(1, "its connection is gone")]
+    assert remote.lost(100.0, local={2}) == [(1, "its connection is gone")]
 
 
-def test_one_that_is_silent_while_others_are_not(door: Door, remote: Remote) -> None:
-    door.silences = {0: 0.5, 1: 11.0, 2: 11.0}
-    assert remote.lost(100.0, (0, 1, 2), local={2}) == [(1, "no heartbeat for 11.0 s")]
-    assert door.dropped == [1]
+def test_connections_that_are_gone_together_have_longer_to_come_back(door: Door, remote: Remote) -> None:
+    remote._hearing.listen({0: 5.0, 1: 5.0}, (0, 1), 100.0)
+    door.closed_for = {0: 5.0, 1: 5.0}
+    assert remote.lost(100.0, local=()) == []
+    door.closed_for = {0: 11.0, 1: 11.0}
+    assert remote.lost(106.0, local=()) == [(0, "its connection is gone"), (1, "its connection is gone")]
 
 
 def test_one_that_asked_to_join_has_to_come(remote: Remote) -> None:
     remote.may_join(4, now=100.0)
     remote.may_join(5, now=100.0)
     remote.came(5)
-    assert remote.lost(700.0, (), local=()) == []
-    assert remote.lost(701.0, (), local=()) == [(4, "it asked to join and never came")]
-    assert remote.lost(702.0, (), local=()) == [], "once"
+    assert remote.lost(700.0, local=()) == []
+    assert remote.lost(701.0, local=()) == [(4, "it asked to join and never came")]
+    assert remote.lost(702.0, local=()) == [], "once"
 
 
 def test_all_are_told_when_it_is_over(door: Door, remote: Remote) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
+
+import pytest
 
 from isoscale.kinds import DeviceSet
 from isoscale.protocol import messages as m
 from isoscale.runtime.goal import PlanEntry
-from isoscale.runtime.instructions import Done, Tell
+from isoscale.runtime.instructions import Done, Fail, Tell
+from isoscale.runtime.whereabouts import Whereabouts
 from isoscale.types import Settings
 from tests.unit.rescale_model import World
 
@@ -175,11 +179,11 @@ def test_a_newcomer_that_cannot_reach_a_member_is_replaced_by_another() -> None:
 
 def test_newcomers_that_cannot_reach_a_member_one_after_the_other_end_the_attempt() -> None:
     world = training(2)
-    world.apart = {frozenset((1, newcomer)) for newcomer in (2, 3, 4)}
+    world.apart = {frozenset((1, newcomer)) for newcomer in range(2, 9)}
     world.request(devices("cpu*3"))
     world.settle()
     assert world.membership.members == (0, 1)
-    assert "3 newcomers" in world.membership.goal.refused
+    assert "newcomers ended before they could join, 3 times in a row" in world.membership.goal.refused
 
 
 def test_a_failure_is_answered_by_all_who_hold_the_state() -> None:
@@ -223,7 +227,10 @@ def test_newcomers_that_die_one_after_the_other_end_the_attempt() -> None:
         newest = max(world.executors)
         world.executors[newest].state = "warm"
         bury(world, newest)
-    assert "3 newcomers" in world.membership.goal.refused
+        world.tick(3.0)
+    assert world.membership.goal.refused == (
+        "newcomers ended before they could join, 3 times in a row: killed; isoscale scale runs/one 2 tries again"
+    )
     world.settle()
     assert world.membership.members == (0,)
 
@@ -269,3 +276,208 @@ def test_a_newcomer_that_fails_after_the_order_to_switch_leads_to_a_recovery() -
     )
     instructions = world.membership.on_failed(failed)
     assert [i.executor for i in instructions if isinstance(i, Tell) and isinstance(i.message, m.Recover)] == [0]
+
+
+# ---- bursts ----
+
+
+def started(world: World) -> int:
+    return len(world.executors)
+
+
+def test_starting_executors_that_are_killed_together_are_one_failure() -> None:
+    world = World(devices("cpu*4"))
+    world.begin()
+    for executor in (0, 1, 2):
+        bury(world, executor)
+    assert world.outcome is None
+    world.settle()
+    assert len(world.membership.members) == 4
+    assert started(world) == 7, "each is replaced once"
+
+
+def test_newcomers_that_are_killed_together_are_one_failure() -> None:
+    world = training(1)
+    world.request(devices("cpu*4"))
+    for executor in (1, 2, 3):
+        bury(world, executor)
+    world.settle()
+    assert world.membership.goal.refused == ""
+    assert len(world.membership.members) == 4
+
+
+def test_what_also_meets_the_first_replacements_is_still_one_failure() -> None:
+    world = World(devices("cpu*2"))
+    world.begin()
+    for executor in (0, 1, 2, 3):
+        bury(world, executor)
+    assert started(world) == 4, "they are not replaced at once again"
+    world.tick(0.5)
+    assert started(world) == 4
+    world.tick(1.0)
+    assert started(world) == 6
+    world.settle()
+    assert len(world.membership.members) == 2
+
+
+def test_executors_that_die_before_training_again_and_again_end_the_job_after_pauses() -> None:
+    world = World(devices("cpu*2"))
+    world.begin()
+    begun: list[float] = []
+    while world.outcome is None and world.now < 100:
+        for one in list(world.alive()):
+            begun.append(world.now)
+            bury(world, one.executor)
+        world.tick(0.2)
+    assert isinstance(world.outcome, Fail)
+    assert "executors ended before training 3 times in a row" in str(world.outcome.error)
+    assert "runs/one/logs/executor-" in str(world.outcome.error)
+    assert started(world) <= 8, "no more than two at a time, with pauses"
+    assert begun[-1] >= 2.0
+
+
+def test_a_burst_is_forgiven_when_somebody_has_joined() -> None:
+    world = training(1)
+    for wanted in (2, 3, 4):
+        world.request(devices("cpu*4"))
+        newest = max(world.executors)
+        bury(world, newest)
+        world.tick(3.0)
+        world.request(devices(f"cpu*{wanted}"))
+        world.settle()
+        assert len(world.membership.members) == wanted
+        assert world.membership.goal.refused == ""
+
+
+def test_newcomers_that_hold_the_state_and_die_before_the_first_seal_end_the_attempt() -> None:
+    """A device on which the script cannot run a step: others go on, and would replace it for ever."""
+    world = training(1)
+    world.request(devices("cpu*2"))
+    for _ in range(40):
+        quiet(world)
+        landed = [one for one in world.alive() if one.executor and one.state == "member"]
+        for one in landed:
+            bury(world, one.executor)
+        for generation in world.generations():
+            world.seal(generation)
+        world.tick(0.5)
+    assert "3 times in a row" in world.membership.goal.refused
+    assert started(world) <= 6
+
+
+def test_newcomers_that_die_soon_after_they_joined_are_replaced_at_longer_and_longer_intervals() -> None:
+    world = training(1)
+    world.request(devices("cpu*2"))
+    while world.now < 60:
+        quiet(world)
+        for one in [one for one in world.alive() if one.executor and one.state == "member"]:
+            if one.reported == one.generation:
+                bury(world, one.executor)
+        for generation in world.generations():
+            world.seal(generation)
+        world.tick(0.2)
+    assert world.membership.goal.refused == "", "they can join, so the target stands"
+    assert 4 <= started(world) <= 9
+
+
+def test_spares_that_die_for_ever_are_started_at_longer_intervals_and_cost_no_target() -> None:
+    world = World(devices("cpu*1"), settings=Settings(spares=1))
+    world.begin()
+    world.live(world.executors[0])
+    while world.now < 60:
+        while new := [one for one in world.alive() if one.state == "starting" and one.executor]:
+            bury(world, new[0].executor)
+        quiet(world)
+        for generation in world.generations():
+            world.seal(generation)
+        world.tick(0.2)
+    assert world.membership.goal.refused == ""
+    assert 4 <= started(world) <= 9
+
+
+def test_a_target_that_was_given_up_says_once_how_to_go_on() -> None:
+    world = training(1)
+    world.request(devices("cpu*1+cpu-avx2*2"))
+    while not world.membership.goal.refused:
+        for one in [one for one in world.alive() if one.executor]:
+            bury(world, one.executor)
+        world.tick(0.5)
+    warnings = [one.fields["message"] for one in world.events if one.event == "warning"]
+    assert len(warnings) == 1
+    assert warnings[0].endswith("isoscale scale runs/one 'cpu*1+cpu-avx2*2' tries again")
+    world.request(devices("cpu*2"))
+    world.settle()
+    assert len(world.membership.members) == 2
+
+
+# ---- crash loops ----
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_a_turn_that_ends_its_process_is_not_tried_for_ever(count: int) -> None:
+    """Every restart repeats the steps up to it; that is no progress."""
+    world = training(count)
+    world.checkpoint, world.poison, world.end = 1, (6, 2), 20
+    world.settle()
+    assert isinstance(world.outcome, Fail)
+    assert re.fullmatch(
+        r"all executors were lost 4 times without coming beyond step 5: each time killed; see the end of "
+        r"runs/one/logs/executor-[0-9]+\.log; isoscale resume runs/one tries again",
+        str(world.outcome.error),
+    )
+    assert world.outcome.error.exit_code == 1
+    assert world.restarts == 3
+    assert started(world) == 4 * count
+    assert world.now >= 3.0, "after pauses"
+
+
+def test_the_message_names_the_logical_worker() -> None:
+    world = training(1)
+    for _ in range(4):
+        where = Whereabouts("turn", 29, 2)
+        executor = world.membership.members[0]
+        world.executors[executor].alive = False
+        world.perform(world.membership.on_lost(executor, "exit code 1", "", where))
+        for _ in range(20):
+            world.tick(0.5)
+            quiet(world)
+    assert isinstance(world.outcome, Fail)
+    assert "each time exit code 1 in step 30 (turn of logical worker 2); see" in str(world.outcome.error)
+
+
+def test_a_step_beyond_what_was_reached_forgives_the_losses_before_it() -> None:
+    world = training(1)
+    world.end = 20
+    for step in range(3, 10):
+        world.poison = (step, 0)
+        world.settle_until(lambda: not any(one.trains for one in world.alive()))
+        world.poison = None
+        world.settle_until(lambda step=step: world.membership.step >= step)
+    assert world.restarts == 7
+    assert world.outcome is None
+
+
+def test_a_new_coordinator_goes_on_counting() -> None:
+    world = training(2)
+    world.poison, world.end = (4, 0), 20
+    for _ in range(30):
+        if world.outcome is None:
+            world.settle_until(lambda: not any(one.trains for one in world.alive()))
+        if world.outcome is None and world.membership.phase == "training":
+            world.replace_coordinator()
+    world.settle()
+    assert isinstance(world.outcome, Fail)
+    assert world.restarts == 3
+
+
+def test_newcomers_on_their_way_are_let_go_when_everybody_begins_again() -> None:
+    world = training(1)
+    world.request(devices("cpu*2"))
+    quiet(world)
+    assert world.executors[1].state == "held"
+    bury(world, 0)
+    assert m.Leave(reason="everybody begins again") in world.executors[1].inbox
+    world.settle()
+    assert world.calm()
+    assert 1 not in world.membership.members
+    assert not world.executors[1].alive

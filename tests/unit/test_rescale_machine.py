@@ -139,6 +139,16 @@ class RescaleMachine(RuleBasedStateMachine):
             self.world.die(self.pick(data, alive), unsent)
 
     @precondition(lambda self: self.going and self.faults < 8)
+    @rule(data=st.data(), everybody=st.booleans())
+    def several_die_at_once(self, data: Any, everybody: bool) -> None:
+        """One event, however many processes it ends."""
+        alive = list(self.world.alive())
+        dying = alive if everybody else [one for one in alive if data.draw(st.booleans())]
+        self.faults += bool(dying)
+        for one in dying:
+            self.world.die(one)
+
+    @precondition(lambda self: self.going and self.faults < 8)
     @rule(data=st.data(), in_finish=st.booleans())
     def one_dies_in_the_seal(self, data: Any, in_finish: bool) -> None:
         """Some have left it, others have only entered it."""

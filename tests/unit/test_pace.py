@@ -1,0 +1,69 @@
+"""Where an executor is, and for how long it has been there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from isoscale.runtime import pace as module
+from isoscale.runtime.pace import Pace
+from isoscale.runtime.whereabouts import Trail, Whereabouts, whereabouts_of
+
+
+class Clock:
+    now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    one = Clock()
+    monkeypatch.setattr(module, "time", one)
+    return one
+
+
+def test_every_turn_is_a_place_of_its_own(clock: Clock) -> None:
+    """Sixteen turns of two minutes are no turn of half an hour."""
+    pace = Pace()
+    for rank in range(16):
+        pace.turn(0, rank, training=True)
+        for _ in range(120):
+            clock.now += 1.0
+            beat = pace.beat(0)
+        assert (beat.place, beat.place_s) == ("turn", 120.0)
+
+
+def test_time_in_which_the_process_itself_was_stopped_does_not_count(clock: Clock) -> None:
+    pace = Pace()
+    pace.turn(0, 0, training=True)
+    clock.now += 1.0
+    assert pace.beat(0).place_s == 1.0
+    clock.now += 7200.0
+    assert pace.beat(0).place_s == 3.0
+    clock.now += 1.0
+    assert pace.beat(0).place_s == 4.0
+
+
+def test_the_trail_follows(tmp_path: Path) -> None:
+    pace, path = Pace(), tmp_path / "one"
+    pace.trail = Trail(path)
+    seen = []
+    for act in (
+        lambda: pace.turn(4, 2, training=True),
+        pace.turns_end,
+        lambda: pace.sealed(1),
+        lambda: pace.turn(5, 1, training=False),
+        pace.outside,
+    ):
+        act()
+        seen.append(whereabouts_of(path))
+    assert seen == [
+        Whereabouts("turn", 4, 2),
+        Whereabouts("exchange", 4),
+        Whereabouts("outside", 5),
+        Whereabouts("evaluation", 5, 1),
+        Whereabouts("outside", 5),
+    ]
