@@ -121,8 +121,10 @@ class Prepare(_Message, frozen=True, kw_only=True, tag=True):
     store: str
     addresses: tuple[str, ...] = ()
     hold_at: int | None = None
-    #: for each position that is new: the position it gets its state from, -1 for the first of those who leave
+    #: for each position that is new: the position it gets its state from, -1 for `sender`
     senders: dict[int, int] = {}
+    #: where nobody who has the state stays: the executor of those who leave that hands it over; -1 elsewhere
+    sender: int = -1
 
 
 class Switch(_Message, frozen=True, kw_only=True, tag=True):

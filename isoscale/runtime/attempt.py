@@ -24,6 +24,11 @@ class Change:
         """Is it one?"""
         return bool(self.coming or self.leaving) or self.at_step is not None
 
+    @property
+    def sender(self) -> int:
+        """Who of those who leave hands the state over: the first, where nobody stays who has it; -1 elsewhere."""
+        return self.leaving[0] if self.leaving and set(self.members) == set(self.coming) else -1
+
 
 def change_towards(
     wanted: Wanted, members: tuple[int, ...], *, ready: bool, noticed: Collection[int], at_step: int | None
@@ -32,8 +37,9 @@ def change_towards(
     staying = set(wanted.staying)
     leaving = tuple(e for e in members if e not in staying)
     if not ready:
-        # A notice does not wait for a replacement, unless nobody else is there.
-        leaving = tuple(e for e in leaving if e in noticed) if staying else ()
+        # A notice does not wait for a replacement, unless nobody else is there; one who is to be replaced is.
+        leaving = tuple(e for e in leaving if e in noticed)
+        leaving = leaving if len(leaving) < len(members) else ()
     going, coming = set(leaving), wanted.coming if ready else ()
     stay = tuple(e for e in members if e not in going)
     return Change((*stay, *coming), coming, leaving, at_step if ready else None)

@@ -73,9 +73,10 @@ class JobHandle:
         """Give up `count` executors, or these."""
         return self._ask(m.Scale(target=f"-{len(executors) or count}", away=executors, reason="scale in"))
 
-    def migrate(self, executor: int) -> dict[str, Any]:
-        """Move an executor's logical workers to a new one of the same kind."""
-        return self._ask(m.Scale(target="", away=(executor,), reason="migrate"))
+    def migrate(self, *executors: int, executor: int | None = None) -> dict[str, Any]:
+        """Move the logical workers of these executors, or of this one, to new executors of the same kinds, at once."""
+        away = executors if executor is None else (*executors, executor)
+        return self._ask(m.Scale(target="", away=away, reason="migrate"))
 
     def checkpoint(self) -> dict[str, Any]:
         """Ask for a checkpoint at the next place for one."""

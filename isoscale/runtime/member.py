@@ -173,7 +173,7 @@ class Member:
         try:
             if order.index >= 0:
                 prepared.exchange = self._connect(order)
-            if -1 in order.senders.values() and (order.index in order.senders or order.index < 0):
+            if order.sender >= 0 and (order.index in order.senders or order.sender == self.executor):
                 prepared.handover = groups.connect_handover(order, self.host)
         except ExchangeBrokenError as error:
             if prepared is self._prepared:
@@ -182,9 +182,11 @@ class Member:
         with self._orders:
             if prepared is not self._prepared:
                 groups.break_off(prepared.exchange)
+                if prepared.handover is not None:
+                    groups.break_off_handover(prepared.handover, order)
                 return
             self._orders.notify_all()
-        if order.index >= 0:
+        if order.index >= 0 or order.sender == self.executor:
             self.link.send(m.Prepared(generation=order.generation))
 
     def _cannot_form(self, order: m.Prepare | m.Recover, error: ExchangeBrokenError) -> None:
@@ -336,8 +338,8 @@ class Member:
         if job._at_end():
             return
         self.writer.arrive(job, loader, self.generation)
-        if self._prepared is not None:
-            self._handover.make_room(self._prepared.order, job, loader)
+        if self._prepared is not None and self._sends(self._prepared.order):
+            self._handover.make_room(job, loader)
         while True:
             if self._recover is not None:
                 job._engine.use(self._find_others().exchange)
@@ -349,6 +351,10 @@ class Member:
                 self._hold_for_plan(job, loader)
             else:
                 return
+
+    def _sends(self, order: m.Prepare) -> bool:
+        """Will this executor hand the state to somebody?"""
+        return order.sender == self.executor or (order.index >= 0 and order.index in order.senders.values())
 
     def _hold_for_plan(self, job: Job, loader: Loader) -> None:
         left_at, at = time.time(), time.monotonic()
@@ -392,7 +398,7 @@ class Member:
     def _hand_over_and_leave(self, job: Job, loader: Loader, prepared: _Prepared) -> None:
         """One who leaves stays, with the state, until the others have sealed a step without it."""
         self.state = "leaving"
-        if prepared.handover is not None and self.executor == self.members[0]:
+        if prepared.handover is not None:
             self._handover.send(prepared.handover, range(1, len(prepared.order.senders) + 1), job, loader)
         self._wait(lambda: self._recover)  # or Leaving
         self.state = "member"

@@ -198,10 +198,11 @@ class Membership:
             return []
         shares = shares or self._split(members)
         self.generation += 1
+        forming = {*members, change.sender} - {-1}
         self.attempt = Attempt(
-            self.generation, members, shares, frozenset(change.coming), leaving, reason, set(members), at_step
+            self.generation, members, shares, frozenset(change.coming), leaving, reason, forming, at_step
         )
-        return self._formation(members, shares, beyond=at_step).prepare(self.attempt.coming, leaving)
+        return self._formation(members, shares, beyond=at_step).prepare(self.attempt.coming, leaving, change.sender)
 
     def on_held(self, executor: int) -> list[Instruction]:
         one = self.roster.get(executor)

@@ -53,6 +53,9 @@ class Executor:
     reported: int = 0
     #: it has written the result
     wrote: bool = False
+    #: newcomers that one who leaves has still to give the state to, one after the other, for this generation
+    to_hand: list[int] = field(default_factory=list)
+    handing: int = 0
     inbox: deque[Any] = field(default_factory=deque)
     outbox: deque[Any] = field(default_factory=deque)
 
@@ -90,8 +93,10 @@ class Executor:
                 if message.generation > self.generation:
                     self.highest = max(self.highest, message.generation)
                     self.recover, self.prepared, self.switch, self.formed = message, None, None, False
+                    self.to_hand.clear()
             case m.Leave():
                 self.leave, self.prepared, self.switch = True, None, None
+                self.to_hand.clear()
             case m.SaveResult():
                 if self.state == "finished":
                     self.wrote = True
@@ -185,6 +190,7 @@ class World:
                 case Kill():
                     self.die(self.executors[instruction.executor])
                 case Restart():
+                    self._check_nobody_holds_the_state()
                     self.restarts += 1
                     self.switching = None
                     self.perform(self.membership.begin(str(self.checkpoint or ""), self.checkpoint))
@@ -220,6 +226,12 @@ class World:
         if isinstance(message, m.Leave) and one.holds_state:
             others = [e for e in self.executors.values() if e is not one and _may_hold(e)]
             assert others, f"executor {one.executor} is told to leave, and nobody else holds the state"
+
+    def _check_nobody_holds_the_state(self) -> None:
+        """Whatever a restart throws away, nobody who is alive has it, and has not been told to go."""
+        told = {one.executor for one in self.executors.values() if one.leave or _is_told_to_leave(one)}
+        holders = [one.executor for one in self.alive() if one.holds_state and one.executor not in told]
+        assert not holders, f"executors {holders} hold the state, and the job begins again\n" + "\n".join(self.story[-40:])
 
     def _check_member(self, executor: int, message: m.Begin | m.Prepare | m.Recover) -> None:
         known = self.membership.roster.get(executor)
@@ -333,7 +345,9 @@ class World:
             one.say(m.Broken(generation=one.generation, reason="a peer is gone"))
         elif one.trains and (one.agreed or (one.on_hold and one.switch is not None)):
             self._go_over(one)
-        elif one.prepared is not None and one.prepared.index >= 0 and not one.formed:
+        elif one.to_hand:
+            self._hand_over(one)
+        elif one.prepared is not None and forms(one, one.prepared) and not one.formed:
             return self._form(one.prepared)
         else:
             return False
@@ -361,9 +375,9 @@ class World:
 
     def _form(self, order: m.Prepare) -> bool:
         """The group of the next generation forms when all have the order; it fails if one will not come."""
-        members = [self.executors[e] for e in order.members]
+        members = [self.executors[e] for e in (*order.members, *((order.sender,) if order.sender >= 0 else ()))]
         have = [o for o in members if o.alive and o.prepared is not None and o.prepared.generation == order.generation]
-        apart = self._are_apart(order.members)
+        apart = self._are_apart(tuple(o.executor for o in members))
         if len(have) == len(members) and not apart:
             for o in have:
                 o.formed = True
@@ -422,24 +436,36 @@ class World:
     def _go_over(self, one: Executor) -> None:
         order = one.prepared
         one.agreed = False
-        if order is None or (order.index >= 0 and not one.formed):
+        if order is None or (forms(one, order) and not one.formed):
             one.switch = None
             return
-        sends = [i for i, source in order.senders.items() if source == order.index]
         if order.index < 0:
             one.state = "leaving"
-            sends = [i for i, source in order.senders.items() if source < 0 and one.executor == one.members[0]]
             one.prepared = one.switch = None
+            if order.sender == one.executor:
+                one.to_hand, one.handing = [order.members[i] for i in sorted(order.senders)], order.generation
+            return
+        one.enter(order)
+        one.say(self._switched(one))
+        for i, source in order.senders.items():
+            if source == order.index:
+                self._give(one, order.members[i], order.generation)
+
+    def _hand_over(self, one: Executor) -> None:
+        """To the next newcomer; one that is gone breaks the group through which the rest would get it."""
+        fresh = self.executors[one.to_hand.pop(0)]
+        if not fresh.alive:
+            one.to_hand.clear()
         else:
-            one.enter(order)
-            one.say(self._switched(one))
-        for i in sends:
-            fresh = self.executors[order.members[i]]
-            mine = fresh.prepared
-            if fresh.alive and fresh.formed and mine is not None and mine.generation == order.generation:
-                fresh.step = one.step
-                fresh.enter(mine)
-                fresh.say(m.Landed(generation=order.generation))
+            self._give(one, fresh.executor, one.handing)
+
+    def _give(self, one: Executor, newcomer: int, generation: int) -> None:
+        fresh = self.executors[newcomer]
+        mine = fresh.prepared
+        if fresh.alive and fresh.formed and mine is not None and mine.generation == generation:
+            fresh.step = one.step
+            fresh.enter(mine)
+            fresh.say(m.Landed(generation=generation))
 
     def _switched(self, one: Executor) -> m.Switched:
         return m.Switched(generation=one.generation, step=one.step, left_at=0.0, started_at=0.1, waited_s=0.0)
@@ -534,6 +560,15 @@ class World:
 
     def alive(self) -> Iterator[Executor]:
         return (one for one in self.executors.values() if one.alive)
+
+
+def forms(one: Executor, order: m.Prepare) -> bool:
+    """A member of the next generation, or the one who hands the state to its members."""
+    return order.index >= 0 or order.sender == one.executor
+
+
+def _is_told_to_leave(one: Executor) -> bool:
+    return any(isinstance(message, m.Leave) for message in one.inbox)
 
 
 def _may_hold(one: Executor) -> bool:

@@ -99,6 +99,71 @@ def test_a_switch_of_an_earlier_coordinator_is_undone() -> None:
     assert len(world.membership.members) == 1
 
 
+def replacing_all(count: int = 2) -> World:
+    """All have gone over to newcomers, of which the first one has the state; the old ones wait."""
+    world = training(count)
+    world.request(devices(f"cpu*{count}"), tuple(range(count)))
+    quiet(world)
+    world.seal(1)
+    for executor in range(count):
+        world.live(world.executors[executor])
+    world.live(world.executors[0])
+    assert [one.executor for one in world.alive() if one.holds_state] == list(range(count + 1))
+    return world
+
+
+def test_only_the_first_of_those_who_leave_forms_a_group_with_newcomers_and_hands_over() -> None:
+    world = training(3)
+    orders: dict[int, m.Prepare] = {}
+    world.request(devices("cpu*3"), (0, 1, 2))
+    while len(orders) < 6:
+        for one in list(world.executors.values()):
+            world.live(one)
+            orders |= {one.executor: order for order in one.inbox if isinstance(order, m.Prepare)}
+        world.talk()
+    assert {order.sender for order in orders.values()} == {0}
+    assert {executor: order.index for executor, order in orders.items()} == {0: -1, 1: -1, 2: -1, 3: 0, 4: 1, 5: 2}
+    assert orders[3].senders == {0: -1, 1: -1, 2: -1}
+
+
+def test_nobody_switches_before_the_one_who_hands_over_has_met_the_newcomers() -> None:
+    world = training(2)
+    world.request(devices("cpu*2"), (0, 1))
+    while not any(isinstance(message, m.Prepared) for message in world.executors[0].outbox):
+        for one in list(world.executors.values()):
+            world.live(one)
+            while one.inbox:
+                world.deliver(one)
+            while one.outbox and one.executor != 0:
+                world.report(one)
+    assert not any(isinstance(order, m.Switch) for order in world.executors[1].inbox)
+    world.report(world.executors[0])
+    assert any(isinstance(order, m.Switch) for order in world.executors[1].inbox)
+
+
+def test_the_one_who_hands_over_dies_and_the_others_who_leave_go_on() -> None:
+    world = replacing_all()
+    before = world.executors[1].step
+    bury(world, 0)
+    world.settle()
+    assert world.restarts == 0
+    assert world.calm()
+    assert not set(world.membership.members) & {0, 1}
+    assert min(world.executors[e].step for e in world.membership.members) > before
+
+
+def test_those_who_left_are_asked_when_all_who_came_are_gone_and_another_coordinator_rules() -> None:
+    """It goes on with the one newcomer that has the state. Whoever handed it over is there until a step is sealed."""
+    world = replacing_all()
+    world.replace_coordinator()
+    assert world.membership.members == (2,)
+    bury(world, 2)
+    assert world.membership.members == (0, 1)
+    world.settle()
+    assert world.restarts == 0
+    assert world.calm()
+
+
 def test_one_whose_order_to_begin_was_lost_is_not_waited_for() -> None:
     world = World(devices("cpu*3"))
     world.begin()

@@ -110,6 +110,19 @@ class RescaleMachine(RuleBasedStateMachine):
             self.pick(data, alive).say(m.Notice(reason="SIGTERM"))
 
     @precondition(lambda self: self.going)
+    @rule()
+    def everybody_is_to_be_replaced(self) -> None:
+        self.world.request(self.world.membership.goal.target, self.world.membership.members)
+
+    @precondition(lambda self: self.going)
+    @rule()
+    def everybody_gets_a_notice(self) -> None:
+        """A whole machine is going to be taken away."""
+        for one in self.world.alive():
+            if one.state != "starting":
+                one.say(m.Notice(reason="SIGTERM"))
+
+    @precondition(lambda self: self.going)
     @rule(data=st.data(), turn_s=st.sampled_from([0.1, 0.1, 0.5]))
     def beats(self, data: Any, turn_s: float) -> None:
         for one in self.world.alive():
