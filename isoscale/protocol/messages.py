@@ -24,6 +24,7 @@ __all__ = [
     "Beat",
     "Begin",
     "Broken",
+    "CheckpointFailed",
     "CheckpointWritten",
     "Dismiss",
     "Failed",
@@ -32,6 +33,7 @@ __all__ = [
     "FromCoordinator",
     "FromExecutor",
     "GetStatus",
+    "GoOn",
     "Heard",
     "Held",
     "Hello",
@@ -153,7 +155,18 @@ class Leave(_Message, frozen=True, kw_only=True, tag=True):
 
 
 class TakeCheckpoint(_Message, frozen=True, kw_only=True, tag=True):
-    """Write a checkpoint at the next place for one."""
+    """Write a checkpoint at the next place for one. An executor is told again and again as long as it is wanted."""
+
+    #: of the request, so that one is not written twice for it
+    id: int = 0
+    #: wait at it for the end of the job
+    final: bool = False
+    #: why a client wants it
+    reason: str = "asked"
+
+
+class GoOn(_Message, frozen=True, kw_only=True, tag=True):
+    """To one that waits at a final checkpoint: the job does not end."""
 
 
 class SaveResult(_Message, frozen=True, kw_only=True, tag=True):
@@ -206,6 +219,8 @@ class Rejoin(_Message, frozen=True, kw_only=True, tag=True):
     waiting: bool
     #: its generation has sealed a step
     sealed: bool = True
+    #: it was told to go, and why
+    noticed: str = ""
     #: it has come to the end of the training function
     finished: Finished | None = None
 
@@ -324,6 +339,15 @@ class CheckpointWritten(_Message, frozen=True, kw_only=True, tag=True):
     written: dict[str, Any]
     blocked_s: float
     seconds: float
+    #: the executor waits at it, as it was told
+    final: bool = False
+
+
+class CheckpointFailed(_Message, frozen=True, kw_only=True, tag=True):
+    """A checkpoint could not be written. Training goes on."""
+
+    step: int
+    reason: str
 
 
 class Warned(_Message, frozen=True, kw_only=True, tag=True):
@@ -397,7 +421,10 @@ class GetStatus(_Message, frozen=True, kw_only=True, tag=True):
 
 
 class Stop(_Message, frozen=True, kw_only=True, tag=True):
-    """End the job now, after a checkpoint."""
+    """End the job after a checkpoint; with `now` at once, without one."""
+
+    now: bool = False
+    reason: str = "asked"
 
 
 class Reply(_Message, frozen=True, kw_only=True, tag=True):
@@ -405,10 +432,23 @@ class Reply(_Message, frozen=True, kw_only=True, tag=True):
     #: what was refused and why
     error: str = ""
     status: dict[str, Any] = {}
+    #: of the request, if one was accepted: its answer is in a later `status`, and in the event log
+    id: int | None = None
 
 
 FromCoordinator = (
-    Welcome | Begin | Approach | Prepare | Switch | Recover | Leave | TakeCheckpoint | SaveResult | Dismiss | Heard
+    Welcome
+    | Begin
+    | Approach
+    | Prepare
+    | Switch
+    | Recover
+    | Leave
+    | TakeCheckpoint
+    | GoOn
+    | SaveResult
+    | Dismiss
+    | Heard
 )
 FromExecutor = (
     Hello
@@ -426,6 +466,7 @@ FromExecutor = (
     | Streamed
     | Recorded
     | CheckpointWritten
+    | CheckpointFailed
     | Warned
     | Notice
     | Suspect

@@ -30,8 +30,9 @@ from isoscale.runtime.balance import Balance
 from isoscale.runtime.census import Census, standing_of
 from isoscale.runtime.complaints import Complaints, strangers_of
 from isoscale.runtime.ending import Ending
+from isoscale.runtime.eviction import Eviction
 from isoscale.runtime.goal import Goal
-from isoscale.runtime.instructions import Done, Emit, Fail, Instruction, Kill, Restart, Tell, error_of
+from isoscale.runtime.instructions import Ask, Done, Emit, Fail, Instruction, Kill, Restart, Tell, error_of
 from isoscale.runtime.orders import Formation, addresses_of, generation_events, meeting_place, rescale_event
 from isoscale.runtime.patience import Breakage, Patience
 from isoscale.runtime.recruiting import Recruiting
@@ -69,6 +70,8 @@ class Membership:
     step: int = 0
     step_s: float = 0.0
     checkpoint: str = ""
+    #: the job is about to be ended: no change is begun any more
+    is_stopping: bool = False
     _reference: m.Hello | None = None
     #: who has gone over in a recovery, and how many trained before it; 0 outside recoveries
     _recovered: dict[int, m.Switched] = field(default_factory=dict)
@@ -80,10 +83,12 @@ class Membership:
     _census: Census = field(default_factory=Census)
     _recruiting: Recruiting = field(init=False)
     _balance: Balance = field(init=False)
+    _eviction: Eviction = field(init=False)
 
     def __post_init__(self) -> None:
         self._recruiting = Recruiting(self.roster, self.settings)
         self._balance = Balance(self.spec.workers, self.settings)
+        self._eviction = Eviction(self.settings.notice_s)
 
     # ---- beginning ----
 
@@ -159,21 +164,28 @@ class Membership:
     def on_notice(self, executor: int, reason: str) -> list[Instruction]:
         """An executor was told to go: within a step, even if nobody has come in its place."""
         one = self.roster.get(executor)
-        if one is None or one.noticed or self.phase != "training":
+        if one is None or one.noticed or self.phase not in ("gathering", "training"):
             return []
         one.noticed, self.reason = True, reason
         notice = Emit("notice", {"executor": executor, "reason": reason})
+        if self.phase == "gathering":
+            return [notice, *self._recruiting.let_go(executor, reason), *self._gather()]
         attempt = self.attempt
         if one.state != "member" and not (attempt is not None and attempt.switch_sent and executor in attempt.coming):
             one.state = "leaving"
             return [notice, Tell(executor, m.Leave(reason=reason)), *self._reconcile()]
         return [notice, *self._reconcile()]
 
+    def on_stopping(self, is_stopping: bool) -> list[Instruction]:
+        """Somebody wants the job to end after a checkpoint; or it goes on, since there cannot be one."""
+        self.is_stopping = is_stopping
+        return [] if is_stopping else self._reconcile()
+
     # ---- an attempt ----
 
     def _reconcile(self) -> list[Instruction]:
         """Take the next step from the executors there are towards those that are wanted."""
-        if self.phase != "training" or not self.sealed or self._ending:
+        if self.phase != "training" or not self.sealed or self._ending or self.is_stopping:
             return []
         if self.attempt is not None and self.attempt.switch_sent:
             return []
@@ -387,6 +399,8 @@ class Membership:
         attempt, self.attempt = self.attempt, None
         candidates = [*(attempt.members if attempt is not None and attempt.switch_sent else ()), *self.members]
         holders = [e for e in dict.fromkeys(candidates) if e in self.roster and self.roster[e].state == "member"]
+        # Those who left before this coordinator came wait, with the state, until the others have sealed a step.
+        holders = holders or [one.executor for one in self.roster if one.state == "member"]
         if not holders:
             return self._restart(reason)
         kept, dropped = tuple(sorted(holders[: self.spec.workers])), holders[self.spec.workers :]
@@ -444,9 +458,23 @@ class Membership:
                 return [Kill(one.executor, str(one)) for one in outcasts]
             reason = f"the exchange broke: {self._breakage.reason}"
             return self._count_broken(reason) or self._recover(reason)
+        if evicted := self._if_evicted(now):
+            return evicted
         if self.goal.plan and self.sealed and self.attempt is None:
             return self._reconcile()
         return []
+
+    def _if_evicted(self, now: float) -> list[Instruction]:
+        """Everybody was told to go. Until others have come they train on, but not for ever."""
+        present = [one for e in self.members if (one := self.roster.get(e)) is not None]
+        due = self._eviction.look(
+            everybody=bool(present) and all(one.noticed for one in present) and not self._ending,
+            rescued=self.attempt is not None and self.attempt.switch_sent,
+            hopeless=bool(self.goal.refused),
+            step_s=self.step_s,
+            now=now,
+        )
+        return [Ask(due, "all executors were told to go")] if due else []
 
     def on_step(self, step: int, seconds: float) -> None:
         """A step is committed; `seconds` is what it took."""
@@ -530,6 +558,7 @@ class Membership:
         one = self.roster.adopt(hello.executor, hello.kind)
         one.hello, one.pid, one.needed = hello, hello.pid, rejoin.state != "warm"
         one.state = standing_of(rejoin)
+        one.noticed = bool(rejoin.noticed)
         self._reference = self._reference or hello
         self.generation = max(self.generation, rejoin.highest, rejoin.generation)
         self._census.hear(rejoin)
@@ -604,9 +633,11 @@ class Membership:
         return rescale_event(self.current, before, step, pause, self.members, self.shares, self.reason)
 
     def _give_up_target(self, why: str) -> list[Instruction]:
-        """Stay with what there is. Executors that were lost are not replaced either."""
+        """Stay with what there is: executors that were lost, or were to be replaced, are not."""
         self.goal.give_up(why, [self.roster[e].kind for e in self.members if e in self.roster])
         self._patience.stillborn.clear()
+        for one in self.roster:
+            one.unwanted = False
         return [Emit("warning", {"message": f"scaling is given up: {why}"})]
 
     def _fail(self, error: IsoscaleError, traceback: str = "") -> list[Instruction]:

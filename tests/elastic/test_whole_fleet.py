@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from isoscale.testing import RunningJob, faults
+from isoscale.testing import RunningJob
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(900)]
 

@@ -15,7 +15,7 @@ from typing import Any
 from isoscale.kinds import DeviceSet
 from isoscale.protocol import messages as m
 from isoscale.runtime.goal import Goal, PlanEntry
-from isoscale.runtime.instructions import Done, Emit, Fail, Instruction, Kill, Restart, Start, Tell
+from isoscale.runtime.instructions import Ask, Done, Emit, Fail, Instruction, Kill, Restart, Start, Tell
 from isoscale.runtime.rescale import Membership
 from isoscale.runtime.standing import hear
 from isoscale.types import JobSpec, Settings
@@ -53,6 +53,7 @@ class Executor:
     reported: int = 0
     #: it has written the result
     wrote: bool = False
+    noticed: bool = False
     #: newcomers that one who leaves has still to give the state to, one after the other, for this generation
     to_hand: list[int] = field(default_factory=list)
     handing: int = 0
@@ -66,6 +67,11 @@ class Executor:
     @property
     def trains(self) -> bool:
         return self.alive and self.state == "member" and self.connected and not self.waiting and self.recover is None
+
+    @property
+    def is_ready(self) -> bool:
+        """To go over at the next seal."""
+        return self.switch is not None and (self.switch.at_step is None or self.step > self.switch.at_step)
 
     @property
     def on_hold(self) -> bool:
@@ -126,6 +132,7 @@ class Executor:
             waiting=self.waiting,
             sealed=self.reported == self.generation,
             finished=finished_of(self) if self.state == "finished" else None,
+            noticed="SIGTERM" if self.noticed else "",
         )
 
 
@@ -151,7 +158,7 @@ class World:
         self.end = NEVER
         #: the step of the newest checkpoint
         self.checkpoint = 0
-        self.outcome: Done | Fail | None = None
+        self.outcome: Done | Fail | Ask | None = None
         self.restarts = 0
         self.switching: int | None = None
         #: pairs of executors that can open no connection to each other
@@ -194,6 +201,12 @@ class World:
                     self.restarts += 1
                     self.switching = None
                     self.perform(self.membership.begin(str(self.checkpoint or ""), self.checkpoint))
+                case Ask():
+                    assert all(self.membership.roster[e].noticed for e in self.membership.members)
+                    if instruction.request == "stop":
+                        self.outcome = instruction
+                    else:
+                        self.checkpoint = max(self.checkpoint, *(one.step for one in self.alive() if one.trains), 0)
                 case Done():
                     assert self.saved, "done before the result was saved"
                     self.outcome = instruction
@@ -231,7 +244,8 @@ class World:
         """Whatever a restart throws away, nobody who is alive has it, and has not been told to go."""
         told = {one.executor for one in self.executors.values() if one.leave or _is_told_to_leave(one)}
         holders = [one.executor for one in self.alive() if one.holds_state and one.executor not in told]
-        assert not holders, f"executors {holders} hold the state, and the job begins again\n" + "\n".join(self.story[-40:])
+        story = "\n".join(self.story[-40:])
+        assert not holders, f"executors {holders} hold the state, and the job begins again\n{story}"
 
     def _check_member(self, executor: int, message: m.Begin | m.Prepare | m.Recover) -> None:
         known = self.membership.roster.get(executor)
@@ -312,6 +326,11 @@ class World:
                 if isinstance(message, m.Sealed) and message.generation == self.switching:
                     self.switching = None
                 self.perform(hear(membership, one.executor, message, self.now))
+
+    def notice(self, one: Executor) -> None:
+        """SIGTERM."""
+        one.noticed = True
+        one.say(m.Notice(reason="SIGTERM"))
 
     def members_of(self, generation: int) -> list[Executor]:
         """All who are in this generation and can exchange, if that is everybody who belongs to it; else none."""
@@ -478,7 +497,7 @@ class World:
                 self._news(group)  # a seal without a step, for a plan's change that waits for one
                 return True
             return False
-        agreed = all(one.switch is not None and one.switch.at_step is None for one in group)
+        agreed = all(one.is_ready for one in group)
         for one in group:
             if lucky is None or one.executor in lucky:
                 one.step += 1

@@ -119,7 +119,9 @@ def test_only_the_first_of_those_who_leave_forms_a_group_with_newcomers_and_hand
     while len(orders) < 6:
         for one in list(world.executors.values()):
             world.live(one)
-            orders |= {one.executor: order for order in one.inbox if isinstance(order, m.Prepare)}
+            for order in one.inbox:
+                if isinstance(order, m.Prepare):
+                    orders[one.executor] = order
         world.talk()
     assert {order.sender for order in orders.values()} == {0}
     assert {executor: order.index for executor, order in orders.items()} == {0: -1, 1: -1, 2: -1, 3: 0, 4: 1, 5: 2}
