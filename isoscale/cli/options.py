@@ -245,7 +245,13 @@ def job_spec(
 
 
 def check_running(
-    *, spares: int, checkpoint_every: int, keep_checkpoints: int, lost_after: float, audit_turns: float
+    *,
+    spares: int,
+    checkpoint_every: int,
+    keep_checkpoints: int,
+    lost_after: float,
+    audit_turns: float,
+    notice: float = 30.0,
 ) -> None:
     """How a run is kept going: refuses numbers that would train for hours and then do nothing, or never begin."""
     _at_least("--spares", spares, 0)
@@ -258,6 +264,9 @@ def check_running(
             problem="not a time in which a heartbeat can come",
             remedy=f"give {_SHORTEST_S:g} to {_LONGEST_S:g} seconds",
         )
+    if not 1 <= notice <= _LONGEST_S:
+        remedy = f"give 1 to {_LONGEST_S:g} seconds"
+        raise UserError(field="--notice", value=notice, problem="not a time to go in", remedy=remedy)
     if not 0 <= audit_turns <= 1:
         raise UserError(field="--audit-turns", value=audit_turns, problem="is no share", remedy="give 0 to 1")
 

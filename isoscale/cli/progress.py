@@ -23,6 +23,7 @@ _PLAIN_EVERY_S = 5.0
 _WINDOW = 30
 #: columns from which there is room for a bar beside the numbers
 _WIDE = 100
+_WORTH_A_LOOK = ("warning", "executor_lost", "suspect", "straggler", "notice", "stopping")
 
 
 class Progress:
@@ -81,7 +82,7 @@ class Progress:
         """Executors that come and go are worth a line; the rest is in the log."""
         text = _news(event, fields)
         if text and not (self._quiet_logs and event != "warning"):
-            style = "yellow" if event in ("warning", "executor_lost", "suspect", "straggler", "notice") else "dim"
+            style = "yellow" if event in _WORTH_A_LOOK else "dim"
             self._console.print(Text(f"{self._label}{text}", style=style), highlight=False)
 
     def _plain(self, step: m.StepDone, num_executors: int) -> None:
@@ -116,6 +117,8 @@ def _news(event: str, fields: dict[str, Any]) -> str:
     match event:
         case "warning":
             return f"warning: {fields['message']}"
+        case "stopping":
+            return str(fields["message"])
         case "executor_lost":
             return f"executor {fields['executor']} lost: {fields['reason']}"
         case "notice":

@@ -44,6 +44,7 @@ __all__ = [
     "Notice",
     "Prepare",
     "Prepared",
+    "Received",
     "Recorded",
     "Recover",
     "Rejoin",
@@ -245,8 +246,14 @@ class Switched(_Message, frozen=True, kw_only=True, tag=True):
     waited_s: float
 
 
+class Received(_Message, frozen=True, kw_only=True, tag=True):
+    """A newcomer has got the job's state, and is on its way to the place where it is loaded."""
+
+    generation: int
+
+
 class Landed(_Message, frozen=True, kw_only=True, tag=True):
-    """A newcomer holds the job's state."""
+    """A newcomer has loaded the job's state."""
 
     generation: int
 
@@ -456,6 +463,7 @@ FromExecutor = (
     | Held
     | Prepared
     | Switched
+    | Received
     | Landed
     | Sealed
     | Broken

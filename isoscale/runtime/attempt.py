@@ -10,6 +10,9 @@ from isoscale.runtime.roster import Wanted
 
 __all__ = ["Attempt", "Change", "change_towards", "pause_of"]
 
+#: a newcomer that has got the state has said so within this
+_RECEIPT_S = 3.0
+
 
 @dataclass(frozen=True, slots=True)
 class Change:
@@ -59,8 +62,18 @@ class Attempt:
     forming: set[int]
     at_step: int | None = None
     switch_sent: bool = False
+    #: newcomers that have got the state
+    received: set[int] = field(default_factory=set)
+    #: why nobody is known to hold the state any more, and since when; a newcomer may still say that it has got it
+    orphaned: str = ""
+    orphaned_at: float | None = None
     #: who has gone over: unix seconds of leaving the old and of starting in the new generation, seconds waited
     switched: dict[int, m.Switched] = field(default_factory=dict)
+
+    def is_lost(self, now: float) -> bool:
+        """Nobody has said in all this time that it has got the state."""
+        self.orphaned_at = now if self.orphaned_at is None else self.orphaned_at
+        return now - self.orphaned_at >= _RECEIPT_S
 
 
 def pause_of(switched: dict[int, m.Switched]) -> tuple[float, float]:

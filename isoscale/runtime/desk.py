@@ -255,9 +255,9 @@ class Desk:
             return "waiting for newcomers" if membership.attempt is None else "going over to others"
         first = membership.roster.get(membership.members[0]) if membership.members else None
         beat = first.beat if first is not None else None
-        if beat is not None and beat.place == "outside" and beat.step >= progress.step:
-            return f"waiting for the checkpoint of step {progress.step}"
-        return f"waiting for step {progress.step + 1} to end"
+        # The code after its inner loop is part of a step.
+        is_after = beat is not None and beat.place == "outside" and beat.step >= progress.step > 0
+        return f"waiting for step {progress.step + (not is_after)} to end"
 
 
 #: how a stop is told of, by the reason of the wish

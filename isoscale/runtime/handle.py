@@ -148,9 +148,10 @@ class JobHandle:
 
     def _answer_left_behind(self, request: int) -> dict[str, Any]:
         """What a coordinator that is gone has written down."""
-        for event in read_events(self.directory / "events.jsonl"):
-            if event["event"] == "answered" and event["id"] == request:
-                return dict(event)
+        with contextlib.suppress(OSError):
+            for event in read_events(self.directory / "events.jsonl"):
+                if event["event"] == "answered" and event["id"] == request:
+                    return dict(event)
         raise UserError(
             field="DIR",
             value=self.directory,

@@ -324,6 +324,7 @@ class Member:
                 if self._prepared is prepared:
                     self._prepared = None
             return
+        self.link.send(m.Received(generation=order.generation))
         self._landing = prepared.exchange
         self._enter(order, prepared.exchange)  # type: ignore[arg-type]
         self._generation_step = int(self._staged["step"])

@@ -240,6 +240,13 @@ class Membership:
             self._recovered[executor] = switched
         return []
 
+    def on_received(self, executor: int, generation: int) -> list[Instruction]:
+        attempt = self.attempt
+        if attempt is None or attempt.generation != generation or executor not in self.roster:
+            return []
+        attempt.received.add(executor)
+        return self._recover(attempt.orphaned) if attempt.orphaned else []
+
     def on_landed(self, executor: int, generation: int) -> list[Instruction]:
         one = self.roster.get(executor)
         if one is not None and self.attempt is not None and self.attempt.generation == generation:
@@ -401,8 +408,12 @@ class Membership:
         holders = [e for e in dict.fromkeys(candidates) if e in self.roster and self.roster[e].state == "member"]
         # Those who left before this coordinator came wait, with the state, until the others have sealed a step.
         holders = holders or [one.executor for one in self.roster if one.state == "member"]
+        if not holders and attempt is not None:
+            holders = [e for e in attempt.members if e in attempt.received and e in self.roster]
+            for executor in holders:
+                self.roster[executor].state = "member"
         if not holders:
-            return self._restart(reason)
+            return self._orphan(attempt, reason)
         kept, dropped = tuple(sorted(holders[: self.spec.workers])), holders[self.spec.workers :]
         self._from = self._from or len(self.members)
         self.generation += 1
@@ -412,6 +423,13 @@ class Membership:
             instructions += self._recruiting.let_go(executor, "not needed")
         # A newcomer that was waiting for state from a group that is no more waits on.
         return [*instructions, *self._announce()]
+
+    def _orphan(self, attempt: Attempt | None, reason: str) -> list[Instruction]:
+        """Nobody is known to hold the state. A newcomer may have got it, and be about to say so."""
+        if attempt is None or not attempt.switch_sent or not any(e in self.roster for e in attempt.coming):
+            return self._restart(reason)
+        self.attempt, attempt.orphaned = attempt, attempt.orphaned or reason
+        return []
 
     def _restart(self, reason: str) -> list[Instruction]:
         if self._patience.restarts.strike():
@@ -449,6 +467,9 @@ class Membership:
         """Called every second or so."""
         if self.phase != "training":
             return []
+        if self.attempt is not None and self.attempt.orphaned:
+            lost, self.attempt = (self.attempt, None) if self.attempt.is_lost(now) else (None, self.attempt)
+            return [] if lost is None else self._restart(lost.orphaned)
         if self._breakage.is_overdue(now):
             if self._ending:
                 return self._finish_if_done()
@@ -575,7 +596,7 @@ class Membership:
         # One whose order to begin was lost with the old coordinator is not there either.
         gone = [e for e in self.members if e not in self.roster or self.roster[e].state != "member"]
         if len(gone) == len(self.members):
-            return self._restart("no executor was left")
+            return self._recover("no executor was left")
         if self._ending:
             self._ending.found(saved_digest)
             if gone:

@@ -424,8 +424,14 @@ class World:
         apart = self._are_apart(order.members)
         if len(have) == len(members) and not apart:
             newest = max(o.step for o in have)
-            for o in have:
-                assert o.step == newest or (o.step == newest - 1 and o.entered), "somebody cannot follow"
+            behind = [o for o in have if o.step < newest and not (o.step == newest - 1 and o.entered)]
+            if behind:
+                # One that had not gone over when the others sealed a step without it.
+                for o in behind:
+                    assert o.generation < max(other.generation for other in have), "somebody cannot follow"
+                    self.die(o)
+                self._cannot_meet([o for o in have if o not in behind], order)
+                return True
             for o in have:
                 o.step = newest
                 o.enter(order)
@@ -433,13 +439,16 @@ class World:
             return True
         late = [o for o in members if o not in have and not (o.alive and any(self._is_for(x, order) for x in o.inbox))]
         if late or (apart and len(have) == len(members)):
-            for o in have:
-                o.recover, o.waiting, o.generation = None, True, order.generation
-                o.connected = True
-                o.members = order.members
-                o.say(self._not_formed(o, order))
+            self._cannot_meet(have, order)
             return True
         return False
+
+    def _cannot_meet(self, have: list[Executor], order: m.Recover) -> None:
+        for o in have:
+            o.recover, o.waiting, o.generation = None, True, order.generation
+            o.connected = True
+            o.members = order.members
+            o.say(self._not_formed(o, order))
 
     def _are_apart(self, members: tuple[int, ...]) -> bool:
         return any(pair <= set(members) for pair in self.apart)
@@ -484,6 +493,7 @@ class World:
         if fresh.alive and fresh.formed and mine is not None and mine.generation == generation:
             fresh.step = one.step
             fresh.enter(mine)
+            fresh.say(m.Received(generation=generation))
             fresh.say(m.Landed(generation=generation))
 
     def _switched(self, one: Executor) -> m.Switched:
