@@ -155,7 +155,9 @@ class _Coordinator:
         self._warnings: list[str] = []
         #: when the last step was committed
         self._stepped_at = clock.monotonic()
-        self._desk = Desk(self.membership, self._progress)
+        here = os.path.relpath(spec.out)
+        go_on = f"isoscale resume {spec.out if here.startswith('..') else here}"
+        self._desk = Desk(self.membership, self._progress, go_on)
         #: what happened before it was clear who is alive, to be looked at then; None at all other times
         self._deferred: list[Callable[[], list[Instruction]]] | None = None
 

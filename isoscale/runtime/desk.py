@@ -8,7 +8,6 @@ executor that does not hear it for some seconds forgets it. Pure: requests and n
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -29,10 +28,11 @@ STOPPED = 130
 
 
 class Desk:
-    def __init__(self, membership: Membership, progress: Callable[[], Progress]) -> None:
-        """`progress`: how far the job is, and what of it is saved."""
+    def __init__(self, membership: Membership, progress: Callable[[], Progress], go_on: str) -> None:
+        """`progress`: how far the job is, and what of it is saved; `go_on`: the command by which it goes on later."""
         self._membership = membership
         self._progress = progress
+        self._go_on = go_on
         self._requests = Requests()
         #: to whom the wish for a checkpoint was told, which, and when
         self._told: tuple[int, int] = (-1, -1)
@@ -201,20 +201,20 @@ class Desk:
         news = Emit("stopping", {"step": progress.step, "saved": progress.saved, "message": told})
         return [news, *self._membership.on_stopping(True), *self._remind(now)]
 
-    def _stopped(self, where: str = "") -> list[Instruction]:
+    def _stopped(self, path: str = "") -> list[Instruction]:
         """Nothing that was committed is lost."""
         progress, wishes = self._progress(), self._requests.open_of("stop")
         first, code = wishes[0], max((self._codes.get(one.id, STOPPED) for one in wishes), default=STOPPED)
         saved = f"the checkpoint of step {progress.saved}" if progress.saved else "the beginning"
-        detail = f"step {progress.step}{where or f', {saved} holds all of it'}"
+        detail = f"step {progress.step}{path or f', {saved} holds all of it'}"
         if not progress.step:
             detail = "no step was trained"
         instructions = self._requests.answer_all("done", detail, "stop")
         self._has_ended = True
-        how = _HOW.get(first.reason, f"stopped: {first.reason}")
-        told = f"{how} at step {progress.step}, after a checkpoint" if progress.step else f"{how} before the first step"
-        told = f"{told}; {self._go_on()} goes on"
-        return [*instructions, Stop(told=told, exit_code=code, saved=progress.saved)]
+        where = f"at step {progress.step}, after a checkpoint" if progress.step else "before the first step"
+        how = _HOW.get(first.reason)
+        told = f"{how} {where}" if how else f"stopped: {first.reason} ({where})"
+        return [*instructions, Stop(told=f"{told}; {self._go_on} goes on", exit_code=code, saved=progress.saved)]
 
     def _end_at_once(self, one: Request) -> list[Instruction]:
         detail = f"without a checkpoint: {self._progress().lost}"
@@ -229,13 +229,8 @@ class Desk:
     def _leave(self, how: str, code: int = STOPPED) -> list[Instruction]:
         progress = self._progress()
         self._has_ended = True
-        told = f"{how} at step {progress.step} without a checkpoint: {progress.lost}; {self._go_on()} goes on"
+        told = f"{how} at step {progress.step} without a checkpoint: {progress.lost}; {self._go_on} goes on"
         return [Stop(told=told, exit_code=code, saved=progress.saved)]
-
-    def _go_on(self) -> str:
-        out = self._membership.spec.out
-        relative = os.path.relpath(out)
-        return f"isoscale resume {out if relative.startswith('..') else relative}"
 
     # ---- what is shown ----
 

@@ -54,6 +54,8 @@ class Executor:
     #: it has written the result
     wrote: bool = False
     noticed: bool = False
+    #: the last generation whose group it had, whatever it has been told since
+    trained_in: int = 0
     #: newcomers that one who leaves has still to give the state to, one after the other, for this generation
     to_hand: list[int] = field(default_factory=list)
     handing: int = 0
@@ -118,7 +120,7 @@ class Executor:
 
     def _enter(self, order: m.Begin | m.Prepare | m.Recover) -> None:
         self.generation, self.members, self.shares = order.generation, order.members, order.shares
-        self.hold_at = order.hold_at
+        self.hold_at, self.trained_in = order.hold_at, order.generation
 
     def rejoin(self) -> m.Rejoin:
         return m.Rejoin(
@@ -428,7 +430,7 @@ class World:
             if behind:
                 # One that had not gone over when the others sealed a step without it.
                 for o in behind:
-                    assert o.generation < max(other.generation for other in have), "somebody cannot follow"
+                    assert o.trained_in < max(other.trained_in for other in have), "somebody cannot follow"
                     self.die(o)
                 self._cannot_meet([o for o in have if o not in behind], order)
                 return True

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from isoscale.kinds import DeviceSet
 from isoscale.protocol import messages as m
 from isoscale.runtime.goal import PlanEntry
-from isoscale.runtime.instructions import Done, Tell
+from isoscale.runtime.instructions import Ask, Done, Tell
 from isoscale.types import Settings
 from tests.unit.rescale_model import World
 
@@ -163,6 +164,116 @@ def test_those_who_left_are_asked_when_all_who_came_are_gone_and_another_coordin
     assert world.membership.members == (0, 1)
     world.settle()
     assert world.restarts == 0
+    assert world.calm()
+
+
+def test_a_newcomer_that_has_got_the_state_goes_on_alone_when_the_one_who_gave_it_is_gone() -> None:
+    world = training(1)
+    world.request(devices("cpu*2"))
+    quiet(world)
+    world.seal(1)
+    world.live(world.executors[0])
+    reports = world.executors[1].outbox
+    assert [type(report) for report in reports] == [m.Received, m.Landed]
+    bury(world, 0)
+    assert world.restarts == 0, "it may have got the state, and not have said so yet"
+    world.report(world.executors[1])
+    assert world.membership.members == (1,)
+    world.settle()
+    assert world.restarts == 0
+    assert len(world.membership.members) == 2
+
+
+def test_a_newcomer_that_has_not_got_the_state_is_not_waited_for_long() -> None:
+    world = training(1)
+    world.request(devices("cpu*2"))
+    quiet(world)
+    world.seal(1)
+    bury(world, 0)
+    world.tick(0.2)
+    assert world.restarts == 0
+    world.tick(4.0)
+    assert world.restarts == 1
+    world.settle()
+    assert len(world.membership.members) == 2
+
+
+def test_a_successor_knows_who_was_told_to_go() -> None:
+    world = training(2)
+    world.notice(world.executors[1])
+    world.executors[1].outbox.clear()  # the coordinator dies before it hears of it
+    world.replace_coordinator()
+    world.settle()
+    assert 1 not in world.membership.members
+
+
+def test_one_who_is_told_to_go_before_training_begins_is_replaced() -> None:
+    world = World(devices("cpu*2"))
+    world.begin()
+    world.live(world.executors[0])
+    world.report(world.executors[0])
+    world.notice(world.executors[0])
+    world.report(world.executors[0])
+    world.settle()
+    assert world.membership.members == (1, 2)
+    assert not world.executors[0].alive
+
+
+def test_all_are_told_to_go_and_stay_until_others_have_come() -> None:
+    world = training(2)
+    for executor in (0, 1):
+        world.notice(world.executors[executor])
+    world.settle()
+    assert world.outcome is None
+    assert world.membership.members == (2, 3)
+    assert world.restarts == 0
+
+
+def test_all_are_told_to_go_and_nobody_comes_in_time() -> None:
+    world = training(2, notice_s=30.0)
+    world.membership._recruiting.settings = replace(world.settings, spawn=False)
+    for executor in (0, 1):
+        world.notice(world.executors[executor])
+    quiet(world)
+    asked: list[Ask] = []
+    for _ in range(40):
+        asked += [one for one in world.membership.on_tick(world.now) if isinstance(one, Ask)]
+        world.now += 1.0
+    assert [one.request for one in asked] == ["checkpoint", "stop"]
+    assert world.membership.members == (0, 1), "they train until the job ends"
+
+
+def test_one_who_is_to_be_replaced_stays_for_one_who_was_told_to_go() -> None:
+    world = training(2)
+    world.request(devices("cpu*2"), (1,))
+    world.notice(world.executors[0])
+    world.report(world.executors[0])
+    assert world.membership.attempt is not None
+    assert world.membership.attempt.members == (1,), "at once, not when newcomers have come"
+    world.settle()
+    assert not set(world.membership.members) & {0, 1}
+
+
+def test_while_the_job_is_about_to_end_no_change_is_begun() -> None:
+    world = training(1)
+    world.perform(world.membership.on_stopping(True))
+    world.request(devices("cpu*2"))
+    assert list(world.executors) == [0]
+    world.perform(world.membership.on_stopping(False))
+    world.settle()
+    assert len(world.membership.members) == 2
+
+
+def test_a_plans_change_that_an_earlier_coordinator_had_ordered_holds_up_nothing() -> None:
+    """They went over at its step; its successor does not know, and orders the change again when they are beyond."""
+    world = training(1, plan=(PlanEntry(2, devices("cpu*1")),))
+    world.seal(1)
+    quiet(world)
+    world.replace_coordinator()
+    quiet(world)
+    world.seal(max(world.generations()))
+    world.settle()
+    assert world.membership.goal.plan == []
     assert world.calm()
 
 
