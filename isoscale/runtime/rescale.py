@@ -399,6 +399,9 @@ class Membership:
         if not self._patience.unformed.strike():
             return self._reconcile()
         self._patience.unformed.clear()
+        if self.goal.refused:
+            # Nobody new is wanted, and those who are there do not meet for what is left to do: some are apart.
+            return self._recover(f"the group of its executors cannot be formed: {reason}")
         return [*self._give_up_target(f"the group of its executors cannot be formed: {reason}"), *self._reconcile()]
 
     def _recover(self, reason: str) -> list[Instruction]:

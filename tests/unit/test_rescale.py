@@ -277,6 +277,15 @@ def test_a_plans_change_that_an_earlier_coordinator_had_ordered_holds_up_nothing
     assert world.calm()
 
 
+def test_two_that_are_apart_do_not_hold_up_for_ever_a_plan_that_was_given_up() -> None:
+    """They wait at the plan's step and exchange nothing, so nothing breaks; but their next group never forms."""
+    world = training(2, plan=(PlanEntry(1, devices("cpu*2")),))
+    world.apart.add(frozenset((0, 1)))
+    world.settle()
+    assert len(world.membership.members) == 1
+    assert world.calm()
+
+
 def test_one_whose_order_to_begin_was_lost_is_not_waited_for() -> None:
     world = World(devices("cpu*3"))
     world.begin()
