@@ -38,6 +38,7 @@ __all__ = [
     "MAX_PLAN_ENTRIES",
     "MAX_REASON_CHARS",
     "MAX_SPEC_CHARS",
+    "NOTICE_S",
     "OFTEN_HOURS",
     "PORT",
     "RETRIES",
@@ -100,6 +101,8 @@ BATCH = Range(1, 10**12)
 LOADER_PROCESSES = Range(0, 1_024, "each is a process")
 #: five heartbeats must fit, and a machine pauses for a moment now and then
 LOST_AFTER_S = Range(0.5, 86_400.0)
+#: what an executor that was told to go has left
+NOTICE_S = Range(1.0, 86_400.0)
 PORT = Range(0, 65_535)
 SHARE = Range(0.0, 1.0)
 

@@ -110,6 +110,8 @@ class Settings:
     stalled_after_s: float = 1800.0
     #: how long executors that cannot go on wait for a coordinator
     orphan_s: float = 600.0
+    #: how long whoever was told to go (SIGTERM) may stay: a whole job that was is ended with a checkpoint by then
+    notice_s: float = 30.0
     #: move logical workers away from executors whose turns take longer than `straggler_ratio` times the median
     #: for `straggler_steps` steps
     rebalance: bool = True

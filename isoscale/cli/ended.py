@@ -22,9 +22,9 @@ def status_after(directory: Path) -> dict[str, Any] | None:
     try:
         summary = json.loads((directory / "summary.json").read_text(encoding="utf-8"))
         job = summary["job"]
-        # Ctrl-C and SIGTERM leave no error.
+        # One that was broken off leaves no error.
         unhappy = "failed" if summary["error"] else "interrupted"
-        state = {0: "finished", 130: "stopped"}.get(summary["exit_code"], unhappy)
+        state = {0: "finished", 130: "stopped", 143: "stopped"}.get(summary["exit_code"], unhappy)
         return {
             "job": Path(job["script"]).name,
             "state": state,

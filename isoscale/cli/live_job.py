@@ -19,7 +19,8 @@ from isoscale.cli.progress import Progress
 from isoscale.cli.promises import warn_if_broken
 from isoscale.cli.run import ToldExit, report_failure, report_success
 from isoscale.cli.screen import console_of_a_job
-from isoscale.errors import UserError
+from isoscale.cli.waiting import answer_to
+from isoscale.errors import IsoscaleError, UserError
 from isoscale.runtime.handle import JobHandle
 
 __all__ = ["Ca", "checkpoint", "resume", "scale", "status", "stop"]
@@ -38,27 +39,16 @@ def scale(
 ) -> None:
     """Give a running job more, fewer or other executors; its result does not change by a bit."""
     with JobHandle(directory, ca_file=ca) as job:
-        wanted = job.scale_to(target)["target"]
+        accepted = job.scale_to(target)
+        wanted = accepted["target"]
         if wait:
-            status_ = job.wait_for(lambda s: bool(s["refused"]) or _is_there(s), timeout_s=600)
-            if status_["refused"]:
-                raise UserError(
-                    field="target", value=target, problem=status_["refused"], remedy="see DIR/logs of the newcomers"
-                )
+            answer = answer_to(job, accepted)
+            if answer["outcome"] in ("given_up", "refused"):
+                remedy = "see DIR/logs of the newcomers"
+                raise UserError(field="target", value=target, problem=answer["detail"], remedy=remedy)
+            if answer["outcome"] != "done":
+                raise IsoscaleError(f"scale: {_not_done(answer)}")
         typer.echo(f"{'training on' if wait else 'accepted:'} {wanted}")
-
-
-def _is_there(status_: dict[str, object]) -> bool:
-    executors = status_["executors"]
-    assert isinstance(executors, list)
-    members = [one["kind"] for one in executors if one["logical_workers"] is not None]
-    wanted = [
-        kind
-        for part in str(status_["target"]).split("+")
-        for kind, _, number in [part.partition("*")]
-        for _ in range(int(number))
-    ]
-    return sorted(members) == sorted(wanted) and status_["state"] == "training"
 
 
 def status(
@@ -101,19 +91,39 @@ def _print(console: Console, found: dict[str, Any], directory: Path, *, as_json:
 
 
 def checkpoint(directory: Directory, ca: Ca = None) -> None:
-    """Ask a running job for a checkpoint now."""
+    """Ask a running job for a checkpoint now, and wait until it is there."""
     with JobHandle(directory, ca_file=ca) as job:
-        before = job.status()["checkpoint"]
-        job.checkpoint()
-        after = job.wait_for(lambda s: bool(s["checkpoint"] != before and s["checkpoint"]), 600)["checkpoint"]
-        typer.echo(f"checkpoint of step {after['step']}")
+        answer = answer_to(job, job.checkpoint())
+    if answer["outcome"] != "done":
+        raise IsoscaleError(f"no checkpoint: {_not_done(answer)}")
+    typer.echo(f"checkpoint of {answer['detail']}")
 
 
-def stop(directory: Directory, ca: Ca = None) -> None:
-    """End a running job after a checkpoint; `isoscale resume` goes on."""
+def stop(
+    directory: Directory,
+    now: Annotated[
+        bool, typer.Option("--now", help="At once, without a checkpoint: steps since the last one are lost.")
+    ] = False,
+    ca: Ca = None,
+) -> None:
+    """End a running job after a checkpoint, and wait until it has; `isoscale resume` goes on."""
     with JobHandle(directory, ca_file=ca) as job:
-        job.stop()
-        typer.echo("stopping")
+        answer = answer_to(job, job.stop(now=now))
+        if answer["outcome"] == "done":
+            job.wait_gone()
+    if answer["outcome"] == "ended":
+        typer.echo(f"nothing to stop: {answer['detail']}")
+        return
+    if answer["outcome"] != "done":
+        way_out = "; it trains on: isoscale stop --now ends it without a checkpoint" * (answer["outcome"] == "failed")
+        raise IsoscaleError(f"not stopped: {_not_done(answer)}{way_out}")
+    typer.echo(f"stopped {'' if now else 'at '}{answer['detail']}")
+
+
+def _not_done(answer: dict[str, Any]) -> str:
+    """Why a request did not come to what it should."""
+    words = {"overtaken": "overtaken ", "ended": "the job ended first: "}
+    return f"{words.get(answer['outcome'], '')}{answer['detail']}"
 
 
 def resume(directory: Directory) -> None:
@@ -124,7 +134,7 @@ def resume(directory: Directory) -> None:
     if not directory.is_dir():
         raise UserError(field="DIR", value=directory, problem="no such directory", remedy="give the --out of a run")
     with Progress(console) as progress:
-        result = asyncio.run(resume_job(directory.resolve(), progress))
+        result = asyncio.run(resume_job(directory.resolve(), progress, heed_signals=True))
     if result.exit_code == 0:
         report_success(console, result, 0, directory)
     else:

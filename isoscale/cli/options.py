@@ -277,13 +277,20 @@ def job_spec(
 
 
 def check_running(
-    *, spares: int, checkpoint_every: int, keep_checkpoints: int, lost_after: float, audit_turns: float
+    *,
+    spares: int,
+    checkpoint_every: int,
+    keep_checkpoints: int,
+    lost_after: float,
+    audit_turns: float,
+    notice: float = 30.0,
 ) -> None:
     """How a run is kept going: refuses numbers that would train for hours and then do nothing, or never begin."""
     limits.within(spares, "--spares", limits.SPARES)
     limits.within(checkpoint_every, "--checkpoint-every", limits.CHECKPOINT_EVERY)
     limits.within(keep_checkpoints, "--keep-checkpoints", limits.KEPT_CHECKPOINTS)
     limits.within(lost_after, "--lost-after", limits.LOST_AFTER_S)
+    limits.within(notice, "--notice", limits.NOTICE_S)
     limits.within(audit_turns, "--audit-turns", limits.SHARE)
 
 

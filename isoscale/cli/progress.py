@@ -25,6 +25,7 @@ _PLAIN_EVERY_S = 5.0
 _WINDOW = 30
 #: columns from which there is room for a bar beside the numbers
 _WIDE = 100
+_WORTH_A_LOOK = ("warning", "executor_lost", "suspect", "straggler", "notice", "stopping")
 
 
 class Progress:
@@ -85,7 +86,7 @@ class Progress:
         """Executors that come and go are worth a line; the rest is in the log."""
         text = _news(event, fields)
         if text and not (self._quiet_logs and event != "warning"):
-            style = "yellow" if event in ("warning", "executor_lost", "suspect", "straggler", "notice") else "dim"
+            style = "yellow" if event in _WORTH_A_LOOK else "dim"
             self._tell(Text(f"{self._label}{text}", style=style))
 
     def _tell(self, text: str | Text) -> None:
@@ -133,6 +134,8 @@ def _news(event: str, fields: dict[str, Any]) -> str:
     match event:
         case "warning":
             return f"warning: {fields['message']}"
+        case "stopping":
+            return str(fields["message"])
         case "executor_lost":
             return f"executor {fields['executor']} lost: {fields['reason']}"
         case "notice":

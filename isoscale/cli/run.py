@@ -27,8 +27,8 @@ __all__ = ["ToldExit", "report_failure", "report_success", "run", "show_tracebac
 #: parts of the help text, beside those of other commands
 _KEEPING, _NETWORK = "What keeps it going", "Other machines"
 
-#: `isoscale stop` ended the job
-_STOPPED = 130
+#: the job was stopped: by `isoscale stop` or Ctrl-C, by SIGTERM
+_STOPPED = (130, 143)
 
 
 class ToldExit(typer.Exit):
@@ -89,6 +89,13 @@ def run(
             callback=in_range(limits.LOST_AFTER_S),
         ),
     ] = 10.0,
+    notice: Annotated[
+        float,
+        typer.Option(
+            help="Seconds that whoever is told to go (SIGTERM) has: a whole job is stopped within them.",
+            rich_help_panel=_KEEPING,
+        ),
+    ] = 30.0,
     audit_every: Annotated[
         int,
         typer.Option(
@@ -146,6 +153,7 @@ def run(
         checkpoint_every=checkpoint_every,
         keep_checkpoints=keep_checkpoints,
         lost_after=lost_after,
+        notice=notice,
         audit_turns=audit_turns,
     )
     settings = Settings(
@@ -155,6 +163,7 @@ def run(
         keep_checkpoints=keep_checkpoints,
         heartbeat_s=min(1.0, lost_after / 5),
         lost_after_s=lost_after,
+        notice_s=notice,
         rebalance=not no_rebalance,
         audit_turns=audit_turns,
         host=listen,
@@ -164,7 +173,16 @@ def run(
     directory = o.claim_directory(out, script, resume=resume)
     spec = replace(spec, out=str(directory))
     with Progress(console) as progress:
-        job = run_job(spec, found, progress, settings=settings, plan=entries, security=security, resume=resume)
+        job = run_job(
+            spec,
+            found,
+            progress,
+            settings=settings,
+            plan=entries,
+            security=security,
+            resume=resume,
+            heed_signals=True,
+        )
         result = asyncio.run(job)
     shown = out if out is not None else Path(os.path.relpath(directory))
     if result.exit_code == 0:
@@ -196,7 +214,7 @@ def report_failure(result: RunResult, out: object) -> None:
     console = console_of_a_job(stderr=True)
     if result.traceback:
         show_traceback(console, result.traceback)
-    style = "default" if result.exit_code == _STOPPED else "bold red"
+    style = "default" if result.exit_code in _STOPPED else "bold red"
     console.print(Text(f"isoscale: {result.error}", style=style), highlight=False)
     if out is not None:
         console.print(Text(f"logs in {out}/logs", style="dim"), highlight=False)

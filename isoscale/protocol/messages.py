@@ -24,6 +24,7 @@ __all__ = [
     "Beat",
     "Begin",
     "Broken",
+    "CheckpointFailed",
     "CheckpointWritten",
     "Dismiss",
     "Failed",
@@ -32,6 +33,7 @@ __all__ = [
     "FromCoordinator",
     "FromExecutor",
     "GetStatus",
+    "GoOn",
     "Heard",
     "Held",
     "Hello",
@@ -42,6 +44,7 @@ __all__ = [
     "Notice",
     "Prepare",
     "Prepared",
+    "Received",
     "Recorded",
     "Recover",
     "Rejoin",
@@ -121,8 +124,10 @@ class Prepare(_Message, frozen=True, kw_only=True, tag=True):
     store: str
     addresses: tuple[str, ...] = ()
     hold_at: int | None = None
-    #: for each position that is new: the position it gets its state from, -1 for the first of those who leave
+    #: for each position that is new: the position it gets its state from, -1 for `sender`
     senders: dict[int, int] = {}
+    #: where nobody who has the state stays: the executor of those who leave that hands it over; -1 elsewhere
+    sender: int = -1
 
 
 class Switch(_Message, frozen=True, kw_only=True, tag=True):
@@ -151,7 +156,18 @@ class Leave(_Message, frozen=True, kw_only=True, tag=True):
 
 
 class TakeCheckpoint(_Message, frozen=True, kw_only=True, tag=True):
-    """Write a checkpoint at the next place for one."""
+    """Write a checkpoint at the next place for one. An executor is told again and again as long as it is wanted."""
+
+    #: of the request, so that one is not written twice for it
+    id: int = 0
+    #: wait at it for the end of the job
+    final: bool = False
+    #: why a client wants it
+    reason: str = "asked"
+
+
+class GoOn(_Message, frozen=True, kw_only=True, tag=True):
+    """To one that waits at a final checkpoint: the job does not end."""
 
 
 class SaveResult(_Message, frozen=True, kw_only=True, tag=True):
@@ -204,6 +220,8 @@ class Rejoin(_Message, frozen=True, kw_only=True, tag=True):
     waiting: bool
     #: its generation has sealed a step
     sealed: bool = True
+    #: it was told to go, and why
+    noticed: str = ""
     #: it has come to the end of the training function
     finished: Finished | None = None
 
@@ -231,8 +249,14 @@ class Switched(_Message, frozen=True, kw_only=True, tag=True):
     waited_s: float
 
 
+class Received(_Message, frozen=True, kw_only=True, tag=True):
+    """A newcomer has got the job's state, and is on its way to the place where it is loaded."""
+
+    generation: int
+
+
 class Landed(_Message, frozen=True, kw_only=True, tag=True):
-    """A newcomer holds the job's state."""
+    """A newcomer has loaded the job's state."""
 
     generation: int
 
@@ -329,6 +353,15 @@ class CheckpointWritten(_Message, frozen=True, kw_only=True, tag=True):
     written: dict[str, Any]
     blocked_s: float
     seconds: float
+    #: the executor waits at it, as it was told
+    final: bool = False
+
+
+class CheckpointFailed(_Message, frozen=True, kw_only=True, tag=True):
+    """A checkpoint could not be written. Training goes on."""
+
+    step: int
+    reason: str
 
 
 class Warned(_Message, frozen=True, kw_only=True, tag=True):
@@ -402,7 +435,10 @@ class GetStatus(_Message, frozen=True, kw_only=True, tag=True):
 
 
 class Stop(_Message, frozen=True, kw_only=True, tag=True):
-    """End the job now, after a checkpoint."""
+    """End the job after a checkpoint; with `now` at once, without one."""
+
+    now: bool = False
+    reason: str = "asked"
 
 
 class Reply(_Message, frozen=True, kw_only=True, tag=True):
@@ -410,10 +446,23 @@ class Reply(_Message, frozen=True, kw_only=True, tag=True):
     #: what was refused and why
     error: str = ""
     status: dict[str, Any] = {}
+    #: of the request, if one was accepted: its answer is in a later `status`, and in the event log
+    id: int | None = None
 
 
 FromCoordinator = (
-    Welcome | Begin | Approach | Prepare | Switch | Recover | Leave | TakeCheckpoint | SaveResult | Dismiss | Heard
+    Welcome
+    | Begin
+    | Approach
+    | Prepare
+    | Switch
+    | Recover
+    | Leave
+    | TakeCheckpoint
+    | GoOn
+    | SaveResult
+    | Dismiss
+    | Heard
 )
 FromExecutor = (
     Hello
@@ -421,6 +470,7 @@ FromExecutor = (
     | Held
     | Prepared
     | Switched
+    | Received
     | Landed
     | Sealed
     | Broken
@@ -431,6 +481,7 @@ FromExecutor = (
     | Streamed
     | Recorded
     | CheckpointWritten
+    | CheckpointFailed
     | Warned
     | Notice
     | Suspect

@@ -22,12 +22,26 @@ from isoscale.core.factors import differences
 from isoscale.errors import IsoscaleError
 from isoscale.kinds import DeviceSet
 from isoscale.protocol import messages as m
-from isoscale.runtime.control import Control, check_scale, memory_directory, parse_target, saved
+from isoscale.runtime.control import Control, memory_directory, saved
+from isoscale.runtime.desk import Desk
 from isoscale.runtime.door import Door, Security
 from isoscale.runtime.goal import Goal, PlanEntry
 from isoscale.runtime.headway import Headway
 from isoscale.runtime.hearing import Hearing, Verdict
-from isoscale.runtime.instructions import Done, Emit, Fail, Instruction, Kill, ReportedError, Restart, Start, Tell
+from isoscale.runtime.instructions import (
+    Ask,
+    Done,
+    Emit,
+    Fail,
+    Instruction,
+    Kill,
+    ReportedError,
+    Restart,
+    Start,
+    Stop,
+    Tell,
+)
+from isoscale.runtime.interrupts import Interrupts
 from isoscale.runtime.journal import Journal, Observer, RunResult
 from isoscale.runtime.machine import machine_id
 from isoscale.runtime.output import Output
@@ -38,6 +52,7 @@ from isoscale.runtime.remote import Remote
 from isoscale.runtime.rescale import Membership
 from isoscale.runtime.standing import hear, may_say
 from isoscale.runtime.status import status_of
+from isoscale.runtime.stopping import Progress
 from isoscale.runtime.survivors import survivors
 from isoscale.runtime.whereabouts import Whereabouts
 from isoscale.types import JobSpec, Level, Placement, Settings
@@ -61,23 +76,30 @@ async def run_job(
     plan: Sequence[tuple[int, DeviceSet]] = (),
     security: Security | None = None,
     resume: bool = False,
+    heed_signals: bool = False,
     clock: Clock | None = None,
 ) -> RunResult:
     """Run a job to its end. Cancelling the task ends all its processes.
 
     `spec.out` must be a directory that this run has for itself (see `cli.options.claim_directory`); with `resume` it
-    goes on there from the newest whole checkpoint.
+    goes on there from the newest whole checkpoint. With `heed_signals` Ctrl-C and SIGTERM stop it after a checkpoint.
     """
     settings = settings or Settings()
     control = Control(Path(spec.out))
     coordinator = _Coordinator(spec, settings, devices, plan, control, observer, security, clock or WallClock())
     if placement is not None:
         coordinator.membership.first_shares = placement.shares
-    return await coordinator.run(coordinator.begin_from_checkpoint if resume else coordinator.begin)
+    begin = coordinator.begin_from_checkpoint if resume else coordinator.begin
+    return await coordinator.run(begin, heed_signals=heed_signals)
 
 
 async def resume_job(
-    directory: Path, observer: Observer, *, security: Security | None = None, clock: Clock | None = None
+    directory: Path,
+    observer: Observer,
+    *,
+    security: Security | None = None,
+    heed_signals: bool = False,
+    clock: Clock | None = None,
 ) -> RunResult:
     """Take over a job whose coordinator is gone: with the executors that are alive, else from a checkpoint."""
     control = Control(directory, field="DIR")
@@ -93,7 +115,7 @@ async def resume_job(
         security or Security(certificate=job.certificate, key=job.key),
         clock or WallClock(),
     )
-    return await coordinator.run(coordinator.take_over)
+    return await coordinator.run(coordinator.take_over, heed_signals=heed_signals)
 
 
 class _Coordinator:
@@ -132,7 +154,7 @@ class _Coordinator:
         self._output = Output(spec, observer.on_output, self._on_cut)
         self._hearing = Hearing(settings)
         self._remote = Remote(self._door, self._hearing)
-        self._outcome: asyncio.Future[Done | Fail] = asyncio.get_running_loop().create_future()
+        self._outcome: asyncio.Future[Done | Fail | Stop] = asyncio.get_running_loop().create_future()
         self._journal = Journal(spec, observer, clock)
         self.membership.headway = Headway(self._journal.reached, self._journal.attempts)
         self._checkpoints = Published(spec, settings.keep_checkpoints, self._warn)
@@ -141,29 +163,39 @@ class _Coordinator:
         self.membership.roster.reserve(1 + max(control.load_executors(), default=-1))
         self._hellos: dict[int, m.Hello] = {}
         self._warnings: deque[str] = deque(maxlen=5)
-        self._stopping = False
+        #: when the last step was committed
+        self._stepped_at = self._time.now()
+        here = os.path.relpath(spec.out)
+        go_on = f"isoscale resume {spec.out if here.startswith('..') else here}"
+        self._desk = Desk(self.membership, self._progress, go_on)
         #: what happened before it was clear who is alive, to be looked at then; None at all other times
         self._deferred: list[Callable[[], list[Instruction]]] | None = None
 
-    async def run(self, begin: Any) -> RunResult:
+    async def run(self, begin: Any, *, heed_signals: bool = False) -> RunResult:
         started = self._clock.monotonic()
         (Path(self._spec.out) / "logs").mkdir(exist_ok=True)
         ticker: asyncio.Task[None] | None = None
+        interrupts = Interrupts(self._on_signal) if heed_signals else contextlib.nullcontext()
         async with self._door.open() as url:
             try:
                 self._control.announce(url)
                 self._save_job()
                 self._journal.write("coordinator_started", pid=os.getpid(), **self._terms())
+                journal = self._journal
+                left_open = journal.open_requests.values()
+                self._perform(self._desk.adopt(left_open, journal.last_request, self._time.now()))
                 ticker = asyncio.create_task(self._tick())
                 self._processes.spawn(self._output.follow(self._first))
-                await begin()
-                await self._conclude(await self._outcome, started)
+                with interrupts:
+                    await begin()
+                    await self._conclude(await self._outcome, started)
             finally:
                 if ticker is not None:
                     ticker.cancel()
                 remote = [executor for executor in self._hellos if executor not in self._processes]
                 await asyncio.gather(self._remote.dismiss(remote), self._processes.close())
                 await self._output.finish()
+                self._perform(self._desk.close(self._how_it_ended()))
                 self._journal.close(list(self._hellos.values()))
                 self._control.close()
         return self._journal.result
@@ -209,7 +241,7 @@ class _Coordinator:
         if not found.local and not found.remote:
             self._begin_at(*self._checkpoints.newest(required=False), "a new coordinator found no executor")
             return
-        self._deferred = []
+        self._deferred, self._desk.is_ready = [], False
         for executor, pid in found.local.items():
             with contextlib.suppress(ProcessLookupError):
                 self._processes.adopt(executor, pid)
@@ -220,7 +252,7 @@ class _Coordinator:
             if executor in self._processes and executor not in self._hellos:
                 self._kill(executor, Verdict("it did not come to its new coordinator"))
         self._remote.expected.clear()
-        deferred, self._deferred = self._deferred, None
+        deferred, self._deferred, self._desk.is_ready = self._deferred, None, True
         self._perform(self.membership.adopted(saved_digest=result.get("digest", "")))
         for work in deferred:
             self._perform(work())
@@ -294,6 +326,7 @@ class _Coordinator:
                 self._save_executors()
             if self._deferred is None:
                 self._perform(self.membership.on_tick(now))
+            self._perform(self._desk.tick(now))
 
     def _judge(self, now: float) -> list[tuple[int, Verdict]]:
         """A stopped or hung executor is dead for the others, and is made so."""
@@ -381,6 +414,7 @@ class _Coordinator:
                 if self._deferred is None:
                     self._perform(membership.on_beat(executor, message))
             case m.StepDone():
+                self._stepped_at = self._time.now()
                 membership.on_step(message.step, message.seconds)
                 journal.on_step(message)
             case m.Logged():
@@ -392,9 +426,10 @@ class _Coordinator:
             case m.Recorded():
                 journal.on_recorded(message)
             case m.CheckpointWritten():
-                fields = self._checkpoints.publish(message, self._clock.monotonic())
-                if fields is not None:
-                    journal.write("checkpoint", **fields)
+                self._publish(executor, message)
+            case m.CheckpointFailed():
+                self._warn(message.reason)
+                self._perform(self._desk.on_no_checkpoint(executor, message.reason))
             case m.Warned():
                 self._warn(message.message)
             case m.Saved():
@@ -424,36 +459,35 @@ class _Coordinator:
 
     def _on_request(self, request: m.FromClient) -> m.Reply:
         try:
-            match request:
-                case m.Scale():
-                    check_scale(request)
-                    present = self.membership.goal.target
-                    target = parse_target(request.target, present, self._spec) if request.target else present
-                    self._do(functools.partial(self.membership.on_request, target, request.away, request.reason))
-                    self._save_job()
-                case m.TakeCheckpoint():
-                    self._ask_for_checkpoint()
-                case m.Stop():
-                    self._processes.spawn(self._stop())
+            accepted, instructions = self._desk.on_request(request, self._time.now())
         except IsoscaleError as error:
             return m.Reply(ok=False, error=str(error), status=self.status())
-        return m.Reply(ok=True, status=self.status())
+        self._perform(instructions)
+        if isinstance(request, m.Scale):
+            self._save_job()
+        return m.Reply(ok=True, status=self.status(), id=accepted)
 
-    def _ask_for_checkpoint(self) -> None:
-        if self.membership.members:
-            self._door.send(self.membership.members[0], m.TakeCheckpoint())
+    def _on_signal(self, name: str, code: int) -> None:
+        limit_s = self._settings.notice_s if name == "SIGTERM" else None
+        self._perform(self._desk.on_signal(name, code, self._time.now(), limit_s))
 
-    async def _stop(self) -> None:
-        """A last checkpoint, then the end."""
-        before = self._checkpoints.last
-        self._ask_for_checkpoint()
-        for _ in range(100):
-            if self._checkpoints.last != before or self.membership.phase != "training":
-                break
-            await asyncio.sleep(0.1)
-        if not self._outcome.done():
-            self._stopping = True
-            self._outcome.set_result(Fail(error=ReportedError("stopped on request; isoscale resume goes on", 130)))
+    def _publish(self, executor: int, message: m.CheckpointWritten) -> None:
+        published = self._checkpoints.publish(message, self._clock.monotonic())
+        if isinstance(published, str):
+            self._perform(self._desk.on_no_checkpoint(executor, published))
+            return
+        self._journal.write("checkpoint", **published)
+        self._perform(self._desk.on_checkpoint(executor, message, published["path"]))
+
+    def _progress(self) -> Progress:
+        membership = self.membership
+        return Progress(
+            step=self._journal.result.step,
+            saved=self._checkpoints.saved,
+            is_training=membership.phase == "training" or self._deferred is not None,
+            step_s=membership.step_s,
+            since_step_s=self._time.now() - self._stepped_at,
+        )
 
     def status(self) -> dict[str, Any]:
         now = self._time.now()
@@ -464,6 +498,7 @@ class _Coordinator:
             silences={executor: self._door.silent_for(executor, now) for executor in self._hellos},
             checkpoint=self._checkpoints.last_with_age(self._clock.monotonic()),
             messages=list(self._warnings),
+            requests=self._desk.shown(now),
         )
 
     # ---- instructions ----
@@ -493,7 +528,9 @@ class _Coordinator:
                         self._observer.on_begin(len(instruction.fields["members"]))
                 case Restart():
                     self._restart(instruction)
-                case Done() | Fail():
+                case Ask():
+                    self._perform(self._desk.on_ask(instruction, self._time.now()))
+                case Done() | Fail() | Stop():
                     if not self._outcome.done():
                         self._outcome.set_result(instruction)
 
@@ -506,7 +543,7 @@ class _Coordinator:
         self._warnings.append(message)
         self._journal.write("warning", message=message)
 
-    async def _conclude(self, outcome: Done | Fail, started: float) -> None:
+    async def _conclude(self, outcome: Done | Fail | Stop, started: float) -> None:
         result = self._journal.result
         result.seconds = self._clock.monotonic() - started
         if isinstance(outcome, Done):
@@ -519,11 +556,21 @@ class _Coordinator:
                     self._processes.kill(executor)  # a spare, a newcomer, or one that nobody needs any more
             await self._processes.ended(FAREWELL_S)
             return
+        if isinstance(outcome, Stop):
+            result.exit_code, result.error = outcome.exit_code, outcome.told
+            self._journal.write("stopped", step=result.step, saved=outcome.saved, error=result.error)
+            return
         error = outcome.error
         result.exit_code = error.reported_exit_code if isinstance(error, ReportedError) else error.exit_code
         result.error = str(error)
         result.traceback = outcome.traceback
-        self._journal.write("stopped" if self._stopping else "failed", step=result.step, error=result.error)
+        self._journal.write("failed", step=result.step, error=result.error)
+
+    def _how_it_ended(self) -> str:
+        result = self._journal.result
+        if result.exit_code == 0:
+            return f"the job finished at step {result.step}"
+        return result.error or f"the job was interrupted at step {result.step}"
 
 
 def _level_differences(level: Level, mine: Mapping[str, str], theirs: Mapping[str, str]) -> tuple[str, ...]:

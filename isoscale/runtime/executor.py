@@ -115,7 +115,7 @@ def run_executor(train: Callable[[Job], Any]) -> NoReturn:
         on_refused=member.on_refused,
     )
     link.use_address(url, welcome.term)
-    member.link = link
+    member.link, member.term = link, welcome.term
     member.pace.trail = _trail(token, executor)
     threading.Thread(target=_beat, args=(member,), name="heartbeat", daemon=True).start()
     member.hello = hello = _set_up(welcome, host)
@@ -128,7 +128,7 @@ def run_executor(train: Callable[[Job], Any]) -> NoReturn:
     )
     link.send(hello)
     forgive_full_disk(lambda message: link.send(m.Warned(message=message)))
-    _catch_notice(link)
+    _catch_notice(member)
     code = _run(train, welcome, member)
     link.close()
     sys.stdout.flush()
@@ -233,7 +233,7 @@ def _trail(token: str, executor: int) -> Trail | None:
     return None
 
 
-def _catch_notice(link: Link) -> None:
+def _catch_notice(member: Member) -> None:
     """SIGTERM is what spot instances, Slurm and Kubernetes send before they take a device away."""
     owner = os.getpid()
 
@@ -242,7 +242,8 @@ def _catch_notice(link: Link) -> None:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGTERM)
             return
-        link.send(m.Notice(reason="SIGTERM"))
+        member.noticed = "SIGTERM"
+        member.link.send(m.Notice(reason=member.noticed))
 
     signal.signal(signal.SIGTERM, notice)
 

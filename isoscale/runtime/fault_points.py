@@ -230,12 +230,13 @@ def _of_checkpoint(trigger: _Trigger) -> None:
     writer = trigger.member.writer
     original = writer._write
 
-    def write(snapshot: dict[str, Any], step: int, generation: int, blocked: float) -> None:
+    def write(snapshot: dict[str, Any], step: int, generation: int, blocked: float, *, final: bool = False) -> bool:
         if trigger.fault.point == "checkpoint":
             trigger(step)
-        original(snapshot, step, generation, blocked)
+        written = original(snapshot, step, generation, blocked, final=final)
         if trigger.fault.point == "checkpointed":
             trigger(step)
+        return written
 
     writer._write = write  # type: ignore[method-assign]
 

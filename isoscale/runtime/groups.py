@@ -63,7 +63,7 @@ def _answers(address: str) -> bool:
 
 
 def connect_handover(order: m.Prepare, host: str) -> Any:
-    """Where nobody who has the state stays: the first of those who leave, then all newcomers."""
+    """Where nobody who has the state stays: the one of those who leave that hands it over, then all newcomers."""
     from isoscale.runtime.collective import form_group
 
     return form_group(f"{order.store}-handover", _place_in_handover(order), len(order.senders) + 1, host)

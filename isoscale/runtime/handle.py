@@ -2,15 +2,17 @@
 
     with JobHandle("runs/mine") as job:
         job.scale_out(2)
-        job.migrate(executor=1)
-        print(job.status()["step"])
+        asked = job.migrate(0, 1)
+        print(job.wait_answer(asked["request"])["outcome"])
 
-A call returns when the coordinator has accepted the request; the change itself happens beside training.
-`wait_for` waits until it has. One request at a time per handle; the newest request of all counts.
+A call returns when the coordinator has accepted the request; the change itself happens beside training. `wait_answer`
+waits until it has happened, or will not. One request at a time per handle; the newest request of all counts.
 """
 
 from __future__ import annotations
 
+import contextlib
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,13 +22,16 @@ from typing import Any
 from websockets.exceptions import WebSocketException
 from websockets.sync.client import ClientConnection
 
-from isoscale.errors import IsoscaleError
+from isoscale.errors import IsoscaleError, UserError
 from isoscale.protocol import messages as m
+from isoscale.protocol.events import read_events
 from isoscale.runtime.absence import absent, stopped
 from isoscale.runtime.control import read_address
 from isoscale.runtime.link import open_socket
 
 __all__ = ["JobHandle", "RequestRefusedError"]
+
+_POLL_S = 0.05
 
 
 class RequestRefusedError(IsoscaleError):
@@ -71,17 +76,19 @@ class JobHandle:
         """Give up `count` executors, or these."""
         return self._ask(m.Scale(target=f"-{len(executors) or count}", away=executors, reason="scale in"))
 
-    def migrate(self, executor: int) -> dict[str, Any]:
-        """Move an executor's logical workers to a new one of the same kind."""
-        return self._ask(m.Scale(target="", away=(executor,), reason="migrate"))
+    def migrate(self, *executors: int, executor: int | None = None) -> dict[str, Any]:
+        """Move the logical workers of these executors, or of this one, to new executors of the same kinds, at once."""
+        away = executors if executor is None else (*executors, executor)
+        return self._ask(m.Scale(target="", away=away, reason="migrate"))
 
     def checkpoint(self) -> dict[str, Any]:
         """Ask for a checkpoint at the next place for one."""
         return self._ask(m.TakeCheckpoint())
 
-    def stop(self) -> dict[str, Any]:
-        """End the job after a checkpoint."""
-        return self._ask(m.Stop())
+    def stop(self, *, now: bool = False, wait: bool = False) -> dict[str, Any]:
+        """End the job after a checkpoint, or `now` without one. With `wait` what became of that."""
+        accepted = self._ask(m.Stop(now=now))
+        return self.wait_answer(accepted["request"]) if wait else accepted
 
     def status(self) -> dict[str, Any]:
         return self._ask(m.GetStatus())
@@ -105,6 +112,51 @@ class JobHandle:
                 raise TimeoutError(f"not after {timeout_s} s: {status}")
             time.sleep(0.05)
 
+    def wait_answer(
+        self,
+        request: int,
+        timeout_s: float | None = None,
+        on_wait: Callable[[dict[str, Any]], None] = lambda status: None,
+    ) -> dict[str, Any]:
+        """Until the request of this id (`request` in what the call gave) is answered: its `outcome` and `detail`.
+
+        `on_wait` gets every status in between. Raises TimeoutError; UserError if nobody is left to answer.
+        """
+        deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            try:
+                status = self.status()
+            except UserError:
+                return self._answer_left_behind(request)
+            for one in status["requests"]:
+                if one["id"] == request and one["outcome"] is not None:
+                    return dict(one)
+            on_wait(status)
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"request {request}: no answer after {timeout_s} s")
+            time.sleep(_POLL_S)
+
+    def wait_gone(self, timeout_s: float = 60.0) -> None:
+        """Until the job's coordinator has ended: another one may be started then."""
+        deadline = time.monotonic() + timeout_s
+        with contextlib.suppress(UserError):
+            while time.monotonic() < deadline:
+                self.status()
+                time.sleep(_POLL_S)
+
+    def _answer_left_behind(self, request: int) -> dict[str, Any]:
+        """What a coordinator that is gone has written down."""
+        with contextlib.suppress(OSError):
+            for event in read_events(self.directory / "events.jsonl"):
+                if event["event"] == "answered" and event["id"] == request:
+                    return dict(event)
+        raise UserError(
+            field="DIR",
+            value=self.directory,
+            problem=f"its coordinator is gone and has not answered request {request}",
+            remedy=f"start another one, and ask again: isoscale resume {self.directory}",
+        )
+
     def _ask(self, request: m.FromClient) -> dict[str, Any]:
         try:
             self._socket.send(m.encode(request))
@@ -114,4 +166,4 @@ class JobHandle:
         reply = m.decode_reply(frame if isinstance(frame, bytes) else frame.encode())
         if not reply.ok:
             raise RequestRefusedError(reply.error)
-        return reply.status
+        return {**reply.status, "request": reply.id} if reply.id is not None else reply.status

@@ -13,7 +13,6 @@ import torch
 
 from isoscale.core import codec
 from isoscale.core.exchange import ExchangeBrokenError
-from isoscale.protocol import messages as m
 from isoscale.runtime.job import Job
 from isoscale.runtime.loader import Loader
 from isoscale.runtime.snapshot import take_snapshot
@@ -26,10 +25,9 @@ class Handover:
         self._room: torch.Tensor | None = None
         self._making_room: threading.Thread | None = None
 
-    def make_room(self, order: m.Prepare, job: Job, loader: Loader) -> None:
-        """A switch is near; nothing happens unless this executor will send."""
-        sends = order.index in order.senders.values() or (order.index < 0 and -1 in order.senders.values())
-        if not sends or self._room is not None:
+    def make_room(self, job: Job, loader: Loader) -> None:
+        """A switch is near in which this executor will send."""
+        if self._room is not None:
             return
         size = codec.packed_size(take_snapshot(job, loader, copy=False))
         self._room = torch.empty(size + size // 16, dtype=torch.uint8)

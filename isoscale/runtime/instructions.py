@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from isoscale.errors import IsoscaleError, UserCodeError
 from isoscale.protocol import messages as m
 
-__all__ = ["Done", "Emit", "Fail", "Instruction", "Kill", "ReportedError", "Restart", "Start", "Tell", "error_of"]
+__all__ = [
+    "Ask",
+    "Done",
+    "Emit",
+    "Fail",
+    "Instruction",
+    "Kill",
+    "ReportedError",
+    "Restart",
+    "Start",
+    "Stop",
+    "Tell",
+    "error_of",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +63,14 @@ class Restart:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Do as if a client had asked for it."""
+
+    request: Literal["checkpoint", "stop"]
+    reason: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
     """The result is on disk."""
@@ -67,7 +88,17 @@ class Fail:
     traceback: str = ""
 
 
-Instruction = Start | Tell | Kill | Emit | Restart | Done | Fail
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """End the job because somebody wants that: what it is told, and its exit code."""
+
+    told: str
+    exit_code: int
+    #: the step of the checkpoint that it goes on from, 0 for the beginning
+    saved: int
+
+
+Instruction = Start | Tell | Kill | Emit | Restart | Ask | Done | Fail | Stop
 
 
 class ReportedError(IsoscaleError):

@@ -75,6 +75,9 @@ class Journal:
         self.reached = self.attempts = 0
         #: ids below this one were used by an earlier coordinator
         self.num_executors = 0
+        #: requests that an earlier coordinator has accepted and not answered, by id; and the highest id
+        self.open_requests: dict[int, dict[str, Any]] = {}
+        self.last_request = 0
         if path.exists():
             self._read_back(path)
         self._log = EventLog(path, clock)
@@ -95,6 +98,11 @@ class Journal:
                 self.attempts = 0  # whoever goes on from there has decided to
             elif event["event"] in ("executor_started", "executor_joined"):
                 self.num_executors = max(self.num_executors, event["executor"] + 1)
+            elif event["event"] == "request":
+                self.open_requests[event["id"]] = event
+                self.last_request = max(self.last_request, event["id"])
+            elif event["event"] == "answered":
+                self.open_requests.pop(event["id"], None)
             elif event["event"] == "log":
                 values = {k: v for k, v in event.items() if k not in ("t", "event", "step", "epoch")}
                 self._seen_logs.add((event["step"], event["epoch"], repr(sorted(values))))

@@ -38,6 +38,9 @@ __all__ = ["Leaving", "Member"]
 
 Result = TypeVar("Result")
 
+#: a coordinator whose connection broke comes again within this, if it is alive
+_RETURN_S = 5.0
+
 
 class Leaving(BaseException):
     """Ends the training function of an executor that is not needed any more; scripts that catch errors let it pass."""
@@ -66,6 +69,8 @@ class Member:
         self.generation = 0
         self.members: tuple[int, ...] = ()
         self.shares: tuple[int, ...] = ()
+        #: of the coordinator
+        self.term = 0
         #: warm, approaching, held, member, leaving or finished
         self.state = "warm"
         self.step = 0
@@ -76,6 +81,8 @@ class Member:
         self._recover: m.Recover | None = None
         self._leave = ""
         self._save_result = self._dismissed = False
+        #: whoever waits for the end of the job shall not any more
+        self._goes_on = False
         self._waiting_broken = False
         self._highest = 0
         self._hold_at: int | None = None
@@ -90,6 +97,8 @@ class Member:
         self._job: Job | None = None
         #: what was reported at the end of the training function
         self.finished: m.Finished | None = None
+        #: it was told to go, and why
+        self.noticed = ""
 
     # ---- on the connection's thread ----
 
@@ -110,7 +119,13 @@ class Member:
                     groups.break_off(self._exchange if self.state == "member" and self._waiting_broken else None)
                     self._drop_prepared()
                 case m.TakeCheckpoint():
-                    self.writer.ask()
+                    self.writer.ask(message.id, final=message.final)
+                case m.GoOn():
+                    self._goes_on = True
+                case m.Welcome():
+                    # A successor knows nothing of an end that was asked of the coordinator before it.
+                    self._goes_on |= message.term > self.term
+                    self.term = max(self.term, message.term)
                 case m.SaveResult():
                     self._save_result = True
                 case m.Dismiss():
@@ -141,6 +156,7 @@ class Member:
                 waiting=self._waiting_broken,
                 sealed=self._reported == self.generation,
                 finished=self.finished,
+                noticed=self.noticed,
             )
         )
 
@@ -173,7 +189,7 @@ class Member:
         try:
             if order.index >= 0:
                 prepared.exchange = self._connect(order)
-            if -1 in order.senders.values() and (order.index in order.senders or order.index < 0):
+            if order.sender >= 0 and (order.index in order.senders or order.sender == self.executor):
                 prepared.handover = groups.connect_handover(order, self.host)
         except ExchangeBrokenError as error:
             if prepared is self._prepared:
@@ -182,9 +198,11 @@ class Member:
         with self._orders:
             if prepared is not self._prepared:
                 groups.break_off(prepared.exchange)
+                if prepared.handover is not None:
+                    groups.break_off_handover(prepared.handover, order)
                 return
             self._orders.notify_all()
-        if order.index >= 0:
+        if order.index >= 0 or order.sender == self.executor:
             self.link.send(m.Prepared(generation=order.generation))
 
     def _cannot_form(self, order: m.Prepare | m.Recover, error: ExchangeBrokenError) -> None:
@@ -240,7 +258,9 @@ class Member:
         self.link.send(m.Suspect(executor=self.members[index], reason=reason))
 
     def _is_ready(self) -> bool:
-        return self._switch is not None and self._switch.at_step is None
+        # A plan's step may be over: an earlier coordinator ordered that change, and its successor does not know.
+        switch = self._switch
+        return switch is not None and (switch.at_step is None or self._job_of().step > switch.at_step)
 
     def _wait(self, ready: Callable[[], Result | None]) -> Result:
         """Until `ready` gives something. Ends if this executor is to leave, or if nobody is there to tell."""
@@ -304,6 +324,7 @@ class Member:
                 if self._prepared is prepared:
                     self._prepared = None
             return
+        self.link.send(m.Received(generation=order.generation))
         self._landing = prepared.exchange
         self._enter(order, prepared.exchange)  # type: ignore[arg-type]
         self._generation_step = int(self._staged["step"])
@@ -335,10 +356,12 @@ class Member:
             return
         if job._at_end():
             return
-        self.writer.arrive(job, loader, self.generation)
-        if self._prepared is not None:
-            self._handover.make_room(self._prepared.order, job, loader)
+        if self._prepared is not None and self._sends(self._prepared.order):
+            self._handover.make_room(job, loader)
         while True:
+            self._goes_on = False
+            if self.writer.arrive(job, loader, self.generation):
+                self._hold_for_end()
             if self._recover is not None:
                 job._engine.use(self._find_others().exchange)
             elif self._leave:
@@ -349,6 +372,21 @@ class Member:
                 self._hold_for_plan(job, loader)
             else:
                 return
+
+    def _hold_for_end(self) -> None:
+        """A last checkpoint is written. Wait to be ended, or to be told to go on; the others wait for this executor in
+        the next exchange. Where nobody is there to end the job it goes on."""
+
+        def released() -> bool | None:
+            alone = self.link.lost_for() > _RETURN_S or self.writer.silent_for() > self.settings.orphan_s
+            return True if self._goes_on or self._recover is not None or alone else None
+
+        self.pace.outside()
+        self._wait(released)
+
+    def _sends(self, order: m.Prepare) -> bool:
+        """Will this executor hand the state to somebody?"""
+        return order.sender == self.executor or (order.index >= 0 and order.index in order.senders.values())
 
     def _hold_for_plan(self, job: Job, loader: Loader) -> None:
         left = Instant()
@@ -362,8 +400,10 @@ class Member:
                 return
             self.sealed(job)
         # Any switch will do, also one that was meant for the next seal: all stand at the same step.
-        self._wait(lambda: True if self._recover is not None or self._switch is not None else None)
-        if self._recover is None:
+        self._wait(
+            lambda: True if self._recover is not None or self._switch is not None or self.writer.wants(job) else None
+        )
+        if self._recover is None and self._switch is not None:
             self._go_over(job, loader, left, left.seconds_ago())
 
     def _go_over(self, job: Job, loader: Loader, left: Instant, waited_s: float) -> None:
@@ -396,7 +436,7 @@ class Member:
     def _hand_over_and_leave(self, job: Job, loader: Loader, prepared: _Prepared) -> None:
         """One who leaves stays, with the state, until the others have sealed a step without it."""
         self.state = "leaving"
-        if prepared.handover is not None and self.executor == self.members[0]:
+        if prepared.handover is not None:
             self._handover.send(prepared.handover, range(1, len(prepared.order.senders) + 1), job, loader)
         self._wait(lambda: self._recover)  # or Leaving
         self.state = "member"

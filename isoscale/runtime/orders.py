@@ -45,14 +45,15 @@ class Formation:
         common = self._common()
         return [Tell(e, m.Begin(index=i, checkpoint=checkpoint, **common)) for i, e in enumerate(self.members)]
 
-    def prepare(self, coming: frozenset[int], leaving: tuple[int, ...]) -> list[Instruction]:
-        """Form the group beside training; those who stay share the work of handing the state to those who come."""
+    def prepare(self, coming: frozenset[int], leaving: tuple[int, ...], sender: int = -1) -> list[Instruction]:
+        """Form the group beside training. Those who stay share the work of handing the state to those who come; where
+        nobody stays, `sender` does it alone."""
         staying = [i for i, executor in enumerate(self.members) if executor not in coming]
         fresh = [i for i, executor in enumerate(self.members) if executor in coming]
         senders = {i: staying[n % len(staying)] if staying else -1 for n, i in enumerate(fresh)}
         places = [*enumerate(self.members), *((-1, executor) for executor in leaving)]
         common = self._common()
-        return [Tell(e, m.Prepare(index=i, senders=senders, **common)) for i, e in places]
+        return [Tell(e, m.Prepare(index=i, senders=senders, sender=sender, **common)) for i, e in places]
 
     def recover(self) -> list[Instruction]:
         """Go on from the last sealed step without whoever is gone."""

@@ -14,6 +14,7 @@ from typing import Any
 from isoscale.errors import CheckpointError, UserError
 from isoscale.protocol import messages as m
 from isoscale.runtime import checkpoint
+from isoscale.runtime.manifest import Broken, steps_in, whole
 from isoscale.types import JobSpec
 
 __all__ = ["Published"]
@@ -28,6 +29,8 @@ class Published:
         self._directory = Path(spec.out) / "checkpoints"
         #: step and time of the last one that this coordinator has published
         self.last: tuple[int, float] | None = None
+        #: the step that the job would go on from; 0 is the beginning
+        self.saved = self._newest_step()
 
     def newest(self, *, required: bool) -> tuple[str, int]:
         """Path and step of the newest whole one that fits the job; ("", 0) if there is none, or UserError."""
@@ -42,26 +45,37 @@ class Published:
                     problem="no whole checkpoint is left",
                     remedy="start anew in another directory",
                 )
+            self.saved = 0
             return "", 0
+        self.saved = found.step
         for warning in checkpoint.check_identity(found.identity, checkpoint.Identity.of(self._spec)):
             self._warn(warning)
         return str(found.path.resolve()), found.step
 
-    def publish(self, message: m.CheckpointWritten, now: float) -> dict[str, Any] | None:
-        """Give one that was written its name: the fields of the event; None if it does not count."""
+    def publish(self, message: m.CheckpointWritten, now: float) -> dict[str, Any] | str:
+        """Give one that was written its name: the fields of the event, or why it does not count."""
         try:
             written = checkpoint.Written(**message.written)
             path = checkpoint.publish(self._directory, written, self._keep)
         except (CheckpointError, ValueError, TypeError) as error:
             self._warn(str(error))
-            return None
+            return str(error)
         self.last = (message.step, now)
+        self.saved = message.step
         return {
             "step": message.step,
             "path": f"checkpoints/{path.name}",
             "seconds": message.seconds,
             "blocked_s": message.blocked_s,
         }
+
+    def _newest_step(self) -> int:
+        """Of what an earlier coordinator has published. Digests are compared when one is needed."""
+        with contextlib.suppress(OSError):
+            for step in steps_in(self._directory):
+                with contextlib.suppress(Broken):
+                    return whole(self._directory, step, hashed=False).step
+        return 0
 
     def last_with_age(self, now: float) -> tuple[int, float] | None:
         return None if self.last is None else (self.last[0], now - self.last[1])

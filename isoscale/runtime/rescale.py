@@ -30,9 +30,10 @@ from isoscale.runtime.balance import Balance
 from isoscale.runtime.census import Census, standing_of
 from isoscale.runtime.complaints import Complaints, strangers_of
 from isoscale.runtime.ending import Ending
+from isoscale.runtime.eviction import Eviction
 from isoscale.runtime.goal import Goal
 from isoscale.runtime.headway import Headway, Loss
-from isoscale.runtime.instructions import Done, Emit, Fail, Instruction, Kill, Restart, Tell, error_of
+from isoscale.runtime.instructions import Ask, Done, Emit, Fail, Instruction, Kill, Restart, Tell, error_of
 from isoscale.runtime.orders import Formation, addresses_of, generation_events, meeting_place, rescale_event
 from isoscale.runtime.patience import Breakage, Patience, pause_before
 from isoscale.runtime.recruiting import Recruiting
@@ -75,6 +76,8 @@ class Membership:
     step_s: float = 0.0
     checkpoint: str = ""
     headway: Headway = field(default_factory=Headway)
+    #: the job is about to be ended: no change is begun any more
+    is_stopping: bool = False
     _reference: m.Hello | None = None
     #: who has gone over in a recovery, and how many trained before it; 0 outside recoveries
     _recovered: dict[int, m.Switched] = field(default_factory=dict)
@@ -88,10 +91,12 @@ class Membership:
     _census: Census = field(default_factory=Census)
     _recruiting: Recruiting = field(init=False)
     _balance: Balance = field(init=False)
+    _eviction: Eviction = field(init=False)
 
     def __post_init__(self) -> None:
         self._recruiting = Recruiting(self.roster, self.settings, self._patience)
         self._balance = Balance(self.spec.workers, self.settings)
+        self._eviction = Eviction(self.settings.notice_s)
 
     # ---- beginning ----
 
@@ -170,21 +175,28 @@ class Membership:
     def on_notice(self, executor: int, reason: str) -> list[Instruction]:
         """An executor was told to go: within a step, even if nobody has come in its place."""
         one = self.roster.get(executor)
-        if one is None or one.noticed or self.phase != "training":
+        if one is None or one.noticed or self.phase not in ("gathering", "training"):
             return []
         one.noticed, self.reason = True, reason
         notice = Emit("notice", {"executor": executor, "reason": reason})
+        if self.phase == "gathering":
+            return [notice, *self._recruiting.let_go(executor, reason), *self._gather()]
         attempt = self.attempt
         if one.state != "member" and not (attempt is not None and attempt.switch_sent and executor in attempt.coming):
             one.state = "leaving"
             return [notice, Tell(executor, m.Leave(reason=reason)), *self._reconcile()]
         return [notice, *self._reconcile()]
 
+    def on_stopping(self, is_stopping: bool) -> list[Instruction]:
+        """Somebody wants the job to end after a checkpoint; or it goes on, since there cannot be one."""
+        self.is_stopping = is_stopping
+        return [] if is_stopping else self._reconcile()
+
     # ---- an attempt ----
 
     def _reconcile(self) -> list[Instruction]:
         """Take the next step from the executors there are towards those that are wanted."""
-        if self.phase != "training" or not self.sealed or self._ending:
+        if self.phase != "training" or not self.sealed or self._ending or self.is_stopping:
             return []
         if self.attempt is not None and self.attempt.switch_sent:
             return []
@@ -209,10 +221,11 @@ class Membership:
             return []
         shares = shares or self._split(members)
         self.generation += 1
+        forming = {*members, change.sender} - {-1}
         self.attempt = Attempt(
-            self.generation, members, shares, frozenset(change.coming), leaving, reason, set(members), at_step
+            self.generation, members, shares, frozenset(change.coming), leaving, reason, forming, at_step
         )
-        return self._formation(members, shares, beyond=at_step).prepare(self.attempt.coming, leaving)
+        return self._formation(members, shares, beyond=at_step).prepare(self.attempt.coming, leaving, change.sender)
 
     def on_held(self, executor: int) -> list[Instruction]:
         one = self.roster.get(executor)
@@ -237,6 +250,13 @@ class Membership:
         elif switched.generation == self.current:
             self._recovered[executor] = switched
         return []
+
+    def on_received(self, executor: int, generation: int) -> list[Instruction]:
+        attempt = self.attempt
+        if attempt is None or attempt.generation != generation or executor not in self.roster:
+            return []
+        attempt.received.add(executor)
+        return self._recover(attempt.orphaned) if attempt.orphaned else []
 
     def on_landed(self, executor: int, generation: int) -> list[Instruction]:
         one = self.roster.get(executor)
@@ -406,6 +426,9 @@ class Membership:
         if not self._patience.unformed.strike():
             return self._reconcile()
         self._patience.unformed.clear()
+        if self.goal.refused:
+            # Nobody new is wanted, and those who are there do not meet for what is left to do: some are apart.
+            return self._recover(f"the group of its executors cannot be formed: {reason}")
         return [*self._give_up_target(f"the group of its executors cannot be formed: {reason}"), *self._reconcile()]
 
     def _recover(self, reason: str) -> list[Instruction]:
@@ -413,8 +436,14 @@ class Membership:
         attempt, self.attempt = self.attempt, None
         candidates = [*(attempt.members if attempt is not None and attempt.switch_sent else ()), *self.members]
         holders = [e for e in dict.fromkeys(candidates) if e in self.roster and self.roster[e].state == "member"]
+        # Those who left before this coordinator came wait, with the state, until the others have sealed a step.
+        holders = holders or [one.executor for one in self.roster if one.state == "member"]
+        if not holders and attempt is not None:
+            holders = [e for e in attempt.members if e in attempt.received and e in self.roster]
+            for executor in holders:
+                self.roster[executor].state = "member"
         if not holders:
-            return self._restart(reason)
+            return self._orphan(attempt, reason)
         kept, dropped = tuple(sorted(holders[: self.spec.workers])), holders[self.spec.workers :]
         self._from = self._from or len(self.members)
         self.generation += 1
@@ -424,6 +453,13 @@ class Membership:
             instructions += self._recruiting.let_go(executor, "not needed")
         # A newcomer that was waiting for state from a group that is no more waits on.
         return [*instructions, *self._announce()]
+
+    def _orphan(self, attempt: Attempt | None, reason: str) -> list[Instruction]:
+        """Nobody is known to hold the state. A newcomer may have got it, and be about to say so."""
+        if attempt is None or not attempt.switch_sent or not any(e in self.roster for e in attempt.coming):
+            return self._restart(reason)
+        self.attempt, attempt.orphaned = attempt, attempt.orphaned or reason
+        return []
 
     def _restart(self, reason: str) -> list[Instruction]:
         if self.headway.restart(self._last or Loss(-1, reason)):
@@ -471,6 +507,9 @@ class Membership:
             return self._gather() if due else []
         if self.phase != "training":
             return []
+        if self.attempt is not None and self.attempt.orphaned:
+            lost, self.attempt = (self.attempt, None) if self.attempt.is_lost(now) else (None, self.attempt)
+            return [] if lost is None else self._restart(lost.orphaned)
         if self._breakage.is_overdue(now):
             if self._ending:
                 return self._finish_if_done()
@@ -480,9 +519,23 @@ class Membership:
                 return [Kill(one.executor, str(one)) for one in outcasts]
             reason = f"the exchange broke: {self._breakage.reason}"
             return self._count_broken(reason) or self._recover(reason)
+        if evicted := self._if_evicted(now):
+            return evicted
         if due or (self.goal.plan and self.sealed and self.attempt is None):
             return self._reconcile()
         return []
+
+    def _if_evicted(self, now: float) -> list[Instruction]:
+        """Everybody was told to go. Until others have come they train on, but not for ever."""
+        present = [one for e in self.members if (one := self.roster.get(e)) is not None]
+        due = self._eviction.look(
+            everybody=bool(present) and all(one.noticed for one in present) and not self._ending,
+            rescued=self.attempt is not None and self.attempt.switch_sent,
+            hopeless=bool(self.goal.refused),
+            step_s=self.step_s,
+            now=now,
+        )
+        return [Ask(due, "all executors were told to go")] if due else []
 
     def on_step(self, step: int, seconds: float) -> None:
         """A step is committed; `seconds` is what it took."""
@@ -593,6 +646,7 @@ class Membership:
         one = self.roster.adopt(hello.executor, hello.kind)
         one.hello, one.pid, one.needed = hello, hello.pid, rejoin.state != "warm"
         one.state = standing_of(rejoin)
+        one.noticed = bool(rejoin.noticed)
         self._reference = self._reference or hello
         self.generation = max(self.generation, rejoin.highest, rejoin.generation)
         self._census.hear(rejoin)
@@ -610,7 +664,7 @@ class Membership:
         # One whose order to begin was lost with the old coordinator is not there either.
         gone = [e for e in self.members if e not in self.roster or self.roster[e].state != "member"]
         if len(gone) == len(self.members):
-            return self._restart("no executor was left")
+            return self._recover("no executor was left")
         if self._ending:
             self._ending.found(saved_digest)
             if gone:
@@ -668,7 +722,9 @@ class Membership:
         return rescale_event(self.current, before, step, pause, self.members, self.shares, self.reason)
 
     def _give_up_target(self, why: str) -> list[Instruction]:
-        """Stay with what there is, and say how to try again. Executors that were lost are not replaced either."""
+        """Stay with what there is, and say how to try again. Who was lost, or was to be replaced, is not."""
+        for one in self.roster:
+            one.unwanted = False
         wanted, _ = self.goal.next(self.step, self.step_s)
         kinds = [self.roster[e].kind for e in self.members if e in self.roster]
         self._patience.newcomers.clear()

@@ -20,8 +20,10 @@ def may_say(membership: Membership, executor: int, message: m.FromExecutor) -> b
     if one is None:
         return False
     match message:
-        case m.Beat() | m.Held() | m.Prepared() | m.Switched() | m.Landed() | m.Notice() | m.Left() | m.Warned():
+        case m.Beat() | m.Held() | m.Prepared() | m.Switched() | m.Received() | m.Landed() | m.Notice() | m.Left():
             return True  # of itself
+        case m.Warned():
+            return True
         case m.Failed():
             return True
         case m.Broken():
@@ -40,6 +42,8 @@ def hear(membership: Membership, executor: int, message: m.FromExecutor, now: fl
             return membership.on_prepared(executor, message.generation)
         case m.Switched():
             return membership.on_switched(executor, message)
+        case m.Received():
+            return membership.on_received(executor, message.generation)
         case m.Landed():
             return membership.on_landed(executor, message.generation)
         case m.Sealed():

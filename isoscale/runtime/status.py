@@ -21,6 +21,7 @@ def status_of(
     silences: Mapping[int, float | None],
     checkpoint: tuple[int, float] | None,
     messages: list[str],
+    requests: list[dict[str, Any]] | None = None,
 ) -> dict[str, Any]:
     attempt = membership.attempt
     state = {"gathering": "starting", "training": "training", "done": "finished", "failed": "failed"}[membership.phase]
@@ -70,4 +71,5 @@ def status_of(
         "checkpoint": None if checkpoint is None else {"step": checkpoint[0], "age_s": round(checkpoint[1], 1)},
         "streams": result.streams,
         "messages": messages,
+        "requests": requests or [],
     }

@@ -16,7 +16,7 @@ from isoscale.kinds import DeviceSet
 from isoscale.protocol import messages as m
 from isoscale.runtime.goal import Goal, PlanEntry
 from isoscale.runtime.headway import Headway
-from isoscale.runtime.instructions import Done, Emit, Fail, Instruction, Kill, Restart, Start, Tell
+from isoscale.runtime.instructions import Ask, Done, Emit, Fail, Instruction, Kill, Restart, Start, Tell
 from isoscale.runtime.rescale import Membership
 from isoscale.runtime.standing import hear
 from isoscale.types import JobSpec, Placement, Settings
@@ -54,6 +54,12 @@ class Executor:
     reported: int = 0
     #: it has written the result
     wrote: bool = False
+    noticed: bool = False
+    #: the last generation whose group it had, whatever it has been told since
+    trained_in: int = 0
+    #: newcomers that one who leaves has still to give the state to, one after the other, for this generation
+    to_hand: list[int] = field(default_factory=list)
+    handing: int = 0
     inbox: deque[Any] = field(default_factory=deque)
     outbox: deque[Any] = field(default_factory=deque)
 
@@ -64,6 +70,11 @@ class Executor:
     @property
     def trains(self) -> bool:
         return self.alive and self.state == "member" and self.connected and not self.waiting and self.recover is None
+
+    @property
+    def is_ready(self) -> bool:
+        """To go over at the next seal."""
+        return self.switch is not None and (self.switch.at_step is None or self.step > self.switch.at_step)
 
     @property
     def on_hold(self) -> bool:
@@ -91,8 +102,10 @@ class Executor:
                 if message.generation > self.generation:
                     self.highest = max(self.highest, message.generation)
                     self.recover, self.prepared, self.switch, self.formed = message, None, None, False
+                    self.to_hand.clear()
             case m.Leave():
                 self.leave, self.prepared, self.switch = True, None, None
+                self.to_hand.clear()
             case m.SaveResult():
                 if self.state == "finished":
                     self.wrote = True
@@ -108,7 +121,7 @@ class Executor:
 
     def _enter(self, order: m.Begin | m.Prepare | m.Recover) -> None:
         self.generation, self.members, self.shares = order.generation, order.members, order.shares
-        self.hold_at = order.hold_at
+        self.hold_at, self.trained_in = order.hold_at, order.generation
 
     def rejoin(self) -> m.Rejoin:
         return m.Rejoin(
@@ -122,6 +135,7 @@ class Executor:
             waiting=self.waiting,
             sealed=self.reported == self.generation,
             finished=finished_of(self) if self.state == "finished" else None,
+            noticed="SIGTERM" if self.noticed else "",
         )
 
 
@@ -147,7 +161,7 @@ class World:
         self.end = NEVER
         #: the step of the newest checkpoint
         self.checkpoint = 0
-        self.outcome: Done | Fail | None = None
+        self.outcome: Done | Fail | Ask | None = None
         self.restarts = 0
         self.switching: int | None = None
         #: pairs of executors that can open no connection to each other
@@ -189,10 +203,17 @@ class World:
                 case Kill():
                     self.die(self.executors[instruction.executor])
                 case Restart():
+                    self._check_nobody_holds_the_state()
                     self.restarts += 1
                     assert self.membership.headway.attempts <= 3, "it begins again for ever"
                     self.switching = None
                     self.perform(self.membership.begin(str(self.checkpoint or ""), self.checkpoint))
+                case Ask():
+                    assert all(self.membership.roster[e].noticed for e in self.membership.members)
+                    if instruction.request == "stop":
+                        self.outcome = instruction
+                    else:
+                        self.checkpoint = max(self.checkpoint, *(one.step for one in self.alive() if one.trains), 0)
                 case Done():
                     assert self.saved, "done before the result was saved"
                     self.outcome = instruction
@@ -226,6 +247,13 @@ class World:
         if isinstance(message, m.Leave) and one.holds_state:
             others = [e for e in self.executors.values() if e is not one and _may_hold(e)]
             assert others, f"executor {one.executor} is told to leave, and nobody else holds the state"
+
+    def _check_nobody_holds_the_state(self) -> None:
+        """Whatever a restart throws away, nobody who is alive has it, and has not been told to go."""
+        told = {one.executor for one in self.executors.values() if one.leave or _is_told_to_leave(one)}
+        holders = [one.executor for one in self.alive() if one.holds_state and one.executor not in told]
+        story = "\n".join(self.story[-40:])
+        assert not holders, f"executors {holders} hold the state, and the job begins again\n{story}"
 
     def _check_member(self, executor: int, message: m.Begin | m.Prepare | m.Recover) -> None:
         known = self.membership.roster.get(executor)
@@ -309,6 +337,11 @@ class World:
                     self.switching = None
                 self.perform(hear(membership, one.executor, message, self.now))
 
+    def notice(self, one: Executor) -> None:
+        """SIGTERM."""
+        one.noticed = True
+        one.say(m.Notice(reason="SIGTERM"))
+
     def members_of(self, generation: int) -> list[Executor]:
         """All who are in this generation and can exchange, if that is everybody who belongs to it; else none."""
         inside = [one for one in self.executors.values() if one.generation == generation and one.trains]
@@ -341,7 +374,9 @@ class World:
             one.say(m.Broken(generation=one.generation, reason="a peer is gone"))
         elif one.trains and (one.agreed or (one.on_hold and one.switch is not None)):
             self._go_over(one)
-        elif one.prepared is not None and one.prepared.index >= 0 and not one.formed:
+        elif one.to_hand:
+            self._hand_over(one)
+        elif one.prepared is not None and forms(one, one.prepared) and not one.formed:
             return self._form(one.prepared)
         else:
             return False
@@ -369,9 +404,9 @@ class World:
 
     def _form(self, order: m.Prepare) -> bool:
         """The group of the next generation forms when all have the order; it fails if one will not come."""
-        members = [self.executors[e] for e in order.members]
+        members = [self.executors[e] for e in (*order.members, *((order.sender,) if order.sender >= 0 else ()))]
         have = [o for o in members if o.alive and o.prepared is not None and o.prepared.generation == order.generation]
-        apart = self._are_apart(order.members)
+        apart = self._are_apart(tuple(o.executor for o in members))
         if len(have) == len(members) and not apart:
             for o in have:
                 o.formed = True
@@ -399,8 +434,14 @@ class World:
         apart = self._are_apart(order.members)
         if len(have) == len(members) and not apart:
             newest = max(o.step for o in have)
-            for o in have:
-                assert o.step == newest or (o.step == newest - 1 and o.entered), "somebody cannot follow"
+            behind = [o for o in have if o.step < newest and not (o.step == newest - 1 and o.entered)]
+            if behind:
+                # One that had not gone over when the others sealed a step without it.
+                for o in behind:
+                    assert o.trained_in < max(other.trained_in for other in have), "somebody cannot follow"
+                    self.die(o)
+                self._cannot_meet([o for o in have if o not in behind], order)
+                return True
             for o in have:
                 o.step = newest
                 o.enter(order)
@@ -408,13 +449,16 @@ class World:
             return True
         late = [o for o in members if o not in have and not (o.alive and any(self._is_for(x, order) for x in o.inbox))]
         if late or (apart and len(have) == len(members)):
-            for o in have:
-                o.recover, o.waiting, o.generation = None, True, order.generation
-                o.connected = True
-                o.members = order.members
-                o.say(self._not_formed(o, order))
+            self._cannot_meet(have, order)
             return True
         return False
+
+    def _cannot_meet(self, have: list[Executor], order: m.Recover) -> None:
+        for o in have:
+            o.recover, o.waiting, o.generation = None, True, order.generation
+            o.connected = True
+            o.members = order.members
+            o.say(self._not_formed(o, order))
 
     def _are_apart(self, members: tuple[int, ...]) -> bool:
         return any(pair <= set(members) for pair in self.apart)
@@ -430,24 +474,37 @@ class World:
     def _go_over(self, one: Executor) -> None:
         order = one.prepared
         one.agreed = False
-        if order is None or (order.index >= 0 and not one.formed):
+        if order is None or (forms(one, order) and not one.formed):
             one.switch = None
             return
-        sends = [i for i, source in order.senders.items() if source == order.index]
         if order.index < 0:
             one.state = "leaving"
-            sends = [i for i, source in order.senders.items() if source < 0 and one.executor == one.members[0]]
             one.prepared = one.switch = None
+            if order.sender == one.executor:
+                one.to_hand, one.handing = [order.members[i] for i in sorted(order.senders)], order.generation
+            return
+        one.enter(order)
+        one.say(self._switched(one))
+        for i, source in order.senders.items():
+            if source == order.index:
+                self._give(one, order.members[i], order.generation)
+
+    def _hand_over(self, one: Executor) -> None:
+        """To the next newcomer; one that is gone breaks the group through which the rest would get it."""
+        fresh = self.executors[one.to_hand.pop(0)]
+        if not fresh.alive:
+            one.to_hand.clear()
         else:
-            one.enter(order)
-            one.say(self._switched(one))
-        for i in sends:
-            fresh = self.executors[order.members[i]]
-            mine = fresh.prepared
-            if fresh.alive and fresh.formed and mine is not None and mine.generation == order.generation:
-                fresh.step = one.step
-                fresh.enter(mine)
-                fresh.say(m.Landed(generation=order.generation))
+            self._give(one, fresh.executor, one.handing)
+
+    def _give(self, one: Executor, newcomer: int, generation: int) -> None:
+        fresh = self.executors[newcomer]
+        mine = fresh.prepared
+        if fresh.alive and fresh.formed and mine is not None and mine.generation == generation:
+            fresh.step = one.step
+            fresh.enter(mine)
+            fresh.say(m.Received(generation=generation))
+            fresh.say(m.Landed(generation=generation))
 
     def _switched(self, one: Executor) -> m.Switched:
         return m.Switched(generation=one.generation, step=one.step, left_at=0.0, started_at=0.1, waited_s=0.0)
@@ -464,7 +521,7 @@ class World:
             host = Placement(shares=group[0].shares).executor_of(self.poison[1])
             self.die(self.executors[group[0].members[host]])
             return True
-        agreed = all(one.switch is not None and one.switch.at_step is None for one in group)
+        agreed = all(one.is_ready for one in group)
         for one in group:
             if lucky is None or one.executor in lucky:
                 one.step += 1
@@ -550,6 +607,15 @@ class World:
 
     def alive(self) -> Iterator[Executor]:
         return (one for one in self.executors.values() if one.alive)
+
+
+def forms(one: Executor, order: m.Prepare) -> bool:
+    """A member of the next generation, or the one who hands the state to its members."""
+    return order.index >= 0 or order.sender == one.executor
+
+
+def _is_told_to_leave(one: Executor) -> bool:
+    return any(isinstance(message, m.Leave) for message in one.inbox)
 
 
 def _may_hold(one: Executor) -> bool:

@@ -26,6 +26,15 @@ def test_one_who_was_told_to_go_does_not_wait_unless_nobody_else_is_there() -> N
     assert change_towards(wanted, (0, 1), ready=False, noticed=(1,), at_step=None) == Change((0,), leaving=(1,))
     alone = Wanted(staying=(), coming=(), missing=("cpu",))
     assert not change_towards(alone, (1,), ready=False, noticed=(1,), at_step=None)
+    replaced = Wanted(staying=(), coming=(), missing=("cpu", "cpu"))
+    change = change_towards(replaced, (0, 1), ready=False, noticed=(1,), at_step=None)
+    assert change == Change((0,), leaving=(1,)), "one that is to be replaced is there until it is"
+
+
+def test_where_nobody_stays_the_first_of_those_who_leave_hands_the_state_over() -> None:
+    assert Change((2, 3), coming=(2, 3), leaving=(0, 1)).sender == 0
+    assert Change((1, 3), coming=(3,), leaving=(0,)).sender == -1
+    assert Change((0, 1)).sender == -1
 
 
 def test_a_pause_lasts_from_the_last_who_left_to_the_first_who_started_less_what_was_waited() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,7 +26,7 @@ def test_room_is_ready_before_the_state_is_packed(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(torch.Tensor, "zero_", slowly)
     monkeypatch.setattr(module, "take_snapshot", lambda job, loader, copy: state)
     sender: Any = Handover()
-    sender.make_room(SimpleNamespace(index=0, senders={1: 0}), None, None)
+    sender.make_room(None, None)
     blob = sender._packed(None, None)
     for thread in threading.enumerate():
         if thread.name == "make room":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from isoscale.kinds import DeviceSet
 from isoscale.protocol import messages as m
 from isoscale.runtime.goal import PlanEntry
-from isoscale.runtime.instructions import Done, Fail, Tell
+from isoscale.runtime.instructions import Ask, Done, Fail, Tell
 from isoscale.runtime.whereabouts import Whereabouts
 from isoscale.types import Settings
 from tests.unit.rescale_model import World
@@ -101,6 +102,196 @@ def test_a_switch_of_an_earlier_coordinator_is_undone() -> None:
     world.settle()
     assert world.calm()
     assert len(world.membership.members) == 1
+
+
+def replacing_all(count: int = 2) -> World:
+    """All have gone over to newcomers, of which the first one has the state; the old ones wait."""
+    world = training(count)
+    world.request(devices(f"cpu*{count}"), tuple(range(count)))
+    quiet(world)
+    world.seal(1)
+    for executor in range(count):
+        world.live(world.executors[executor])
+    world.live(world.executors[0])
+    assert [one.executor for one in world.alive() if one.holds_state] == list(range(count + 1))
+    return world
+
+
+def test_only_the_first_of_those_who_leave_forms_a_group_with_newcomers_and_hands_over() -> None:
+    world = training(3)
+    orders: dict[int, m.Prepare] = {}
+    world.request(devices("cpu*3"), (0, 1, 2))
+    while len(orders) < 6:
+        for one in list(world.executors.values()):
+            world.live(one)
+            for order in one.inbox:
+                if isinstance(order, m.Prepare):
+                    orders[one.executor] = order
+        world.talk()
+    assert {order.sender for order in orders.values()} == {0}
+    assert {executor: order.index for executor, order in orders.items()} == {0: -1, 1: -1, 2: -1, 3: 0, 4: 1, 5: 2}
+    assert orders[3].senders == {0: -1, 1: -1, 2: -1}
+
+
+def test_nobody_switches_before_the_one_who_hands_over_has_met_the_newcomers() -> None:
+    world = training(2)
+    world.request(devices("cpu*2"), (0, 1))
+    while not any(isinstance(message, m.Prepared) for message in world.executors[0].outbox):
+        for one in list(world.executors.values()):
+            world.live(one)
+            while one.inbox:
+                world.deliver(one)
+            while one.outbox and one.executor != 0:
+                world.report(one)
+    assert not any(isinstance(order, m.Switch) for order in world.executors[1].inbox)
+    world.report(world.executors[0])
+    assert any(isinstance(order, m.Switch) for order in world.executors[1].inbox)
+
+
+def test_the_one_who_hands_over_dies_and_the_others_who_leave_go_on() -> None:
+    world = replacing_all()
+    before = world.executors[1].step
+    bury(world, 0)
+    world.settle()
+    assert world.restarts == 0
+    assert world.calm()
+    assert not set(world.membership.members) & {0, 1}
+    assert min(world.executors[e].step for e in world.membership.members) > before
+
+
+def test_those_who_left_are_asked_when_all_who_came_are_gone_and_another_coordinator_rules() -> None:
+    """It goes on with the one newcomer that has the state. Whoever handed it over is there until a step is sealed."""
+    world = replacing_all()
+    world.replace_coordinator()
+    assert world.membership.members == (2,)
+    bury(world, 2)
+    assert world.membership.members == (0, 1)
+    world.settle()
+    assert world.restarts == 0
+    assert world.calm()
+
+
+def test_a_newcomer_that_has_got_the_state_goes_on_alone_when_the_one_who_gave_it_is_gone() -> None:
+    world = training(1)
+    world.request(devices("cpu*2"))
+    quiet(world)
+    world.seal(1)
+    world.live(world.executors[0])
+    reports = world.executors[1].outbox
+    assert [type(report) for report in reports] == [m.Received, m.Landed]
+    bury(world, 0)
+    assert world.restarts == 0, "it may have got the state, and not have said so yet"
+    world.report(world.executors[1])
+    assert world.membership.members == (1,)
+    world.settle()
+    assert world.restarts == 0
+    assert len(world.membership.members) == 2
+
+
+def test_a_newcomer_that_has_not_got_the_state_is_not_waited_for_long() -> None:
+    world = training(1)
+    world.request(devices("cpu*2"))
+    quiet(world)
+    world.seal(1)
+    bury(world, 0)
+    world.tick(0.2)
+    assert world.restarts == 0
+    world.tick(4.0)
+    assert world.restarts == 1
+    world.settle()
+    assert len(world.membership.members) == 2
+
+
+def test_a_successor_knows_who_was_told_to_go() -> None:
+    world = training(2)
+    world.notice(world.executors[1])
+    world.executors[1].outbox.clear()  # the coordinator dies before it hears of it
+    world.replace_coordinator()
+    world.settle()
+    assert 1 not in world.membership.members
+
+
+def test_one_who_is_told_to_go_before_training_begins_is_replaced() -> None:
+    world = World(devices("cpu*2"))
+    world.begin()
+    world.live(world.executors[0])
+    world.report(world.executors[0])
+    world.notice(world.executors[0])
+    world.report(world.executors[0])
+    world.settle()
+    assert world.membership.members == (1, 2)
+    assert not world.executors[0].alive
+
+
+def test_all_are_told_to_go_and_stay_until_others_have_come() -> None:
+    world = training(2)
+    for executor in (0, 1):
+        world.notice(world.executors[executor])
+    world.settle()
+    assert world.outcome is None
+    assert world.membership.members == (2, 3)
+    assert world.restarts == 0
+
+
+def test_all_are_told_to_go_and_nobody_comes_in_time() -> None:
+    world = training(2, notice_s=30.0)
+    world.membership._recruiting.settings = replace(world.settings, spawn=False)
+    for executor in (0, 1):
+        world.notice(world.executors[executor])
+    quiet(world)
+    asked: list[Ask] = []
+    for _ in range(40):
+        asked += [one for one in world.membership.on_tick(world.now) if isinstance(one, Ask)]
+        world.now += 1.0
+    assert [one.request for one in asked] == ["checkpoint", "stop"]
+    assert world.membership.members == (0, 1), "they train until the job ends"
+
+
+def test_one_who_is_to_be_replaced_stays_for_one_who_was_told_to_go() -> None:
+    world = training(2)
+    world.request(devices("cpu*2"), (1,))
+    world.notice(world.executors[0])
+    world.report(world.executors[0])
+    assert world.membership.attempt is not None
+    assert world.membership.attempt.members == (1,), "at once, not when newcomers have come"
+    world.settle()
+    assert not set(world.membership.members) & {0, 1}
+
+
+def test_while_the_job_is_about_to_end_no_change_is_begun() -> None:
+    world = training(1)
+    world.perform(world.membership.on_stopping(True))
+    world.request(devices("cpu*2"))
+    assert list(world.executors) == [0]
+    world.perform(world.membership.on_stopping(False))
+    world.settle()
+    assert len(world.membership.members) == 2
+
+
+def test_a_plans_change_that_an_earlier_coordinator_had_ordered_holds_up_nothing() -> None:
+    """They went over at its step; its successor does not know, and orders the change again when they are beyond."""
+    world = training(1, plan=(PlanEntry(2, devices("cpu*1")),))
+    world.seal(1)
+    quiet(world)
+    world.replace_coordinator()
+    quiet(world)
+    world.seal(max(world.generations()))
+    world.settle()
+    assert world.membership.goal.plan == []
+    assert world.calm()
+
+
+def test_two_that_are_apart_do_not_hold_up_for_ever_a_plan_that_was_given_up() -> None:
+    """They wait at the plan's step and exchange nothing, so nothing breaks; but their next group never forms."""
+    world = World(devices("cpu*2"), plan=(PlanEntry(1, devices("cpu*2")),))
+    world.begin()
+    quiet(world)
+    world.apart.add(frozenset((0, 1)))
+    world.seal(1)
+    world.settle()
+    assert not world.membership.goal.plan
+    assert not set(world.membership.members) >= {0, 1}
+    assert world.calm()
 
 
 def test_one_whose_order_to_begin_was_lost_is_not_waited_for() -> None:

@@ -107,7 +107,20 @@ class RescaleMachine(RuleBasedStateMachine):
     def notice(self, data: Any) -> None:
         alive = [one for one in self.world.alive() if one.state != "starting"]
         if alive:
-            self.pick(data, alive).say(m.Notice(reason="SIGTERM"))
+            self.world.notice(self.pick(data, alive))
+
+    @precondition(lambda self: self.going)
+    @rule()
+    def everybody_is_to_be_replaced(self) -> None:
+        self.world.request(self.world.membership.goal.target, self.world.membership.members)
+
+    @precondition(lambda self: self.going)
+    @rule()
+    def everybody_gets_a_notice(self) -> None:
+        """A whole machine is going to be taken away."""
+        for one in self.world.alive():
+            if one.state != "starting":
+                self.world.notice(one)
 
     @precondition(lambda self: self.going)
     @rule(data=st.data(), turn_s=st.sampled_from([0.1, 0.1, 0.5]))

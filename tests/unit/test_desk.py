@@ -1,0 +1,249 @@
+"""Requests of clients, signals and the job itself: what is done about them, and what is told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from isoscale.errors import UserError
+from isoscale.kinds import DeviceSet
+from isoscale.protocol import messages as m
+from isoscale.runtime.desk import Desk
+from isoscale.runtime.instructions import Ask, Emit, Instruction, Stop, Tell
+from isoscale.runtime.rescale import Membership
+from isoscale.runtime.stopping import Progress
+from isoscale.types import Settings
+from tests.unit.rescale_model import World
+from tests.unit.test_rescale import quiet
+
+
+class Office:
+    """A desk with a job that trains on two executors, at step 30, with a checkpoint of step 20."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.world = World(DeviceSet.parse("cpu*2"), settings=Settings(**settings))
+        self.world.begin()
+        quiet(self.world)
+        self.world.seal(1)
+        quiet(self.world)
+        self.progress = Progress(step=30, saved=20, step_s=0.1)
+        self.desk = Desk(self.membership, lambda: self.progress, "isoscale resume runs/mine")
+        self.now = 100.0
+
+    @property
+    def membership(self) -> Membership:
+        return self.world.membership
+
+    def ask(self, request: m.FromClient) -> tuple[int | None, list[Instruction]]:
+        return self.desk.on_request(request, self.now)
+
+    def tick(self, seconds: float = 0.2) -> list[Instruction]:
+        self.now += seconds
+        return self.desk.tick(self.now)
+
+    def written(self, step: int, *, final: bool) -> list[Instruction]:
+        self.progress = replace(self.progress, step=step, saved=step)
+        message = m.CheckpointWritten(generation=1, step=step, written={}, blocked_s=0, seconds=0, final=final)
+        return self.desk.on_checkpoint(0, message, f"checkpoints/step-{step:08d}.pt")
+
+
+def answers(instructions: list[Instruction]) -> dict[int, tuple[str, str]]:
+    found = [one.fields for one in instructions if isinstance(one, Emit) and one.event == "answered"]
+    return {fields["id"]: (fields["outcome"], fields["detail"]) for fields in found}
+
+
+def told(instructions: list[Instruction]) -> list[Tell]:
+    return [one for one in instructions if isinstance(one, Tell)]
+
+
+def stop_of(instructions: list[Instruction]) -> Stop:
+    (stop,) = [one for one in instructions if isinstance(one, Stop)]
+    return stop
+
+
+def test_a_stop_waits_for_a_final_checkpoint() -> None:
+    office = Office()
+    request, instructions = office.ask(m.Stop())
+    assert request == 1
+    assert told(instructions) == [Tell(0, m.TakeCheckpoint(id=1, final=True))]
+    assert office.membership.is_stopping
+    assert not [one for one in office.written(30, final=False) if isinstance(one, Stop)], "nobody waits at that one"
+    instructions = office.written(31, final=True)
+    assert answers(instructions) == {1: ("done", "step 31, checkpoint checkpoints/step-00000031.pt")}
+    stop = stop_of(instructions)
+    assert (stop.exit_code, stop.saved) == (130, 31)
+    assert stop.told == "stopped on request at step 31, after a checkpoint; isoscale resume runs/mine goes on"
+    assert office.tick() == []
+
+
+def test_the_wish_is_repeated_and_goes_to_whoever_is_first_then() -> None:
+    office = Office()
+    office.ask(m.Stop())
+    assert told(office.tick(0.5)) == []
+    assert told(office.tick(0.6)) == [Tell(0, m.TakeCheckpoint(id=1, final=True))]
+    office.membership.members = (1, 0)
+    assert told(office.tick()) == [Tell(1, m.TakeCheckpoint(id=1, final=True))]
+
+
+def test_a_checkpoint_that_cannot_be_written_ends_the_wish_not_the_job() -> None:
+    office = Office()
+    office.ask(m.TakeCheckpoint())
+    office.ask(m.Stop())
+    instructions = office.desk.on_no_checkpoint(0, "no space left on device")
+    assert answers(instructions) == dict.fromkeys((1, 2), ("failed", "no space left on device"))
+    assert Tell(0, m.GoOn()) in instructions
+    assert not office.membership.is_stopping
+    assert told(office.tick(5.0)) == []
+
+
+def test_at_once_says_what_is_lost() -> None:
+    office = Office()
+    _, instructions = office.ask(m.Stop(now=True))
+    lost = "steps 21 to 30 (since the checkpoint of step 20) will be trained again"
+    assert answers(instructions) == {1: ("done", f"without a checkpoint: {lost}")}
+    assert lost in stop_of(instructions).told
+
+
+@pytest.mark.parametrize(
+    ("progress", "lost"),
+    [
+        (Progress(step=30, saved=0), "steps 1 to 30 (nothing was saved) will be trained again"),
+        (Progress(step=21, saved=20), "step 21 (since the checkpoint of step 20) will be trained again"),
+        (Progress(step=20, saved=20), "no committed step is lost"),
+    ],
+)
+def test_what_is_lost(progress: Progress, lost: str) -> None:
+    assert progress.lost == lost
+
+
+def test_nothing_to_write_is_nothing_to_wait_for() -> None:
+    office = Office()
+    office.progress = Progress(step=20, saved=20, step_s=24.0)
+    _, instructions = office.ask(m.Stop())
+    assert answers(instructions) == {1: ("done", "step 20, the checkpoint of step 20 holds all of it")}
+    assert stop_of(instructions).saved == 20
+
+
+def test_where_steps_are_short_one_may_just_have_been_committed() -> None:
+    office = Office()
+    office.progress = Progress(step=20, saved=20, step_s=0.1)
+    _, instructions = office.ask(m.Stop())
+    assert answers(instructions) == {}
+    assert told(instructions) == [Tell(0, m.TakeCheckpoint(id=1, final=True))]
+
+
+def test_before_training_begins_a_stop_is_immediate_and_a_checkpoint_refused() -> None:
+    office = Office()
+    office.progress = Progress(step=0, saved=0, is_training=False)
+    with pytest.raises(UserError, match="training has not begun"):
+        office.ask(m.TakeCheckpoint())
+    _, instructions = office.ask(m.Stop())
+    assert answers(instructions) == {1: ("done", "no step was trained")}
+    assert "before the first step" in stop_of(instructions).told
+
+
+def test_a_checkpoint_of_the_present_step_is_there_already() -> None:
+    office = Office()
+    office.progress = Progress(step=20, saved=20)
+    request, instructions = office.ask(m.TakeCheckpoint())
+    assert answers(instructions) == {request: ("done", "step 20, already there")}
+    assert told(instructions) == []
+
+
+def test_the_first_signal_stops_and_the_second_ends() -> None:
+    office = Office()
+    instructions = office.desk.on_signal("Ctrl-C", 130, office.now)
+    (news,) = [one for one in instructions if isinstance(one, Emit) and one.event == "stopping"]
+    assert "Ctrl-C again ends it at once: steps 21 to 30" in news.fields["message"]
+    assert told(office.tick(3600.0)) == [Tell(0, m.TakeCheckpoint(id=1, final=True))], "it has all the time it needs"
+    instructions = office.desk.on_signal("Ctrl-C", 130, office.now)
+    assert answers(instructions)[1][0] == "failed"
+    assert stop_of(instructions).exit_code == 130
+    assert stop_of(instructions).told.startswith("ended by Ctrl-C at step 30 without a checkpoint: steps 21 to 30")
+
+
+def test_a_term_signal_is_not_waited_for_longer_than_a_notice_lasts() -> None:
+    office = Office()
+    office.desk.on_signal("SIGTERM", 143, office.now, 30.0)
+    assert not [one for one in office.tick(29.0) if isinstance(one, Stop)]
+    assert stop_of(office.tick(1.0)).exit_code == 143
+
+
+def test_a_term_signal_ends_with_its_code_after_a_checkpoint() -> None:
+    office = Office()
+    office.desk.on_signal("SIGTERM", 143, office.now, 30.0)
+    stop = stop_of(office.written(31, final=True))
+    assert stop.exit_code == 143
+    assert stop.told.startswith("stopped by SIGTERM at step 31, after a checkpoint")
+
+
+def test_a_job_whose_executors_were_all_told_to_go_asks_once() -> None:
+    office = Office()
+    ask = Ask("stop", "all executors were told to go")
+    assert told(office.desk.on_ask(ask, office.now))
+    assert office.desk.on_ask(ask, office.now) == []
+    words = "stopped: all executors were told to go (at step 31, after a checkpoint); isoscale resume runs/mine goes on"
+    assert stop_of(office.written(31, final=True)).told == words
+
+
+def test_a_final_checkpoint_that_nobody_wants_any_more_lets_the_executor_go_on() -> None:
+    assert told(Office().written(31, final=True)) == [Tell(0, m.GoOn())]
+
+
+def test_all_are_gone_while_a_stop_waits() -> None:
+    office = Office()
+    office.ask(m.Stop())
+    office.progress = Progress(step=20, saved=20, is_training=False)
+    assert stop_of(office.tick()).saved == 20
+
+
+def test_scaling_is_answered_when_it_is_done() -> None:
+    office = Office()
+    request, instructions = office.ask(m.Scale(target="cpu*2"))
+    assert answers(instructions) == {request: ("done", "training on cpu*2")}
+    request, instructions = office.ask(m.Scale(target="", away=(0, 1), reason="migrate"))
+    assert answers(instructions) == {}
+    office.world.perform([one for one in instructions if not isinstance(one, Emit)])
+    office.world.settle()
+    assert answers(office.tick()) == {request: ("done", "training on cpu*2")}
+
+
+def test_executors_that_are_not_there_cannot_be_sent_away() -> None:
+    with pytest.raises(UserError, match=r"executor=7: is not there; give some of those that are: 0, 1"):
+        Office().ask(m.Scale(target="", away=(1, 7)))
+
+
+def test_what_an_earlier_coordinator_left_open() -> None:
+    office = Office()
+    events = [
+        {"id": 3, "request": "migrate", "target": "", "away": [0], "reason": "migrate"},
+        {"id": 4, "request": "scale", "target": "cpu*4", "away": [], "reason": "asked"},
+        {"id": 5, "request": "stop", "target": "", "away": [], "reason": "asked"},
+    ]
+    assert {n: outcome for n, (outcome, _) in answers(office.desk.adopt(events, 5, 0.0)).items()} == {5: "overtaken"}
+    instructions = office.tick()
+    assert {n: outcome for n, (outcome, _) in answers(instructions).items()} == {4: "overtaken"}
+    assert office.membership.roster[0].unwanted
+    assert office.ask(m.TakeCheckpoint())[0] == 6
+
+
+def test_what_is_asked_while_a_coordinator_takes_over_is_done_then() -> None:
+    office = Office()
+    office.desk.is_ready = False
+    request, instructions = office.ask(m.Scale(target="cpu*3"))
+    stop, more = office.ask(m.Stop())
+    assert (request, stop) == (1, 2)
+    assert told([*instructions, *more, *office.tick()]) == []
+    office.desk.is_ready = True
+    assert told(office.tick()) == [Tell(0, m.TakeCheckpoint(id=2, final=True))]
+    assert str(office.membership.goal.target) == "cpu*3"
+
+
+def test_at_the_end_everything_is_answered() -> None:
+    office = Office()
+    office.ask(m.Scale(target="cpu*4"))
+    office.ask(m.Stop())
+    how = "the job finished at step 80"
+    assert answers(office.desk.close(how)) == dict.fromkeys((1, 2), ("ended", how))
