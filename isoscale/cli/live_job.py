@@ -114,7 +114,15 @@ def stop(directory: Directory, ca: Ca = None) -> None:
         typer.echo("stopping")
 
 
-def resume(directory: Directory) -> None:
+def resume(
+    directory: Directory,
+    new_code: Annotated[
+        bool,
+        typer.Option(
+            "--new-code", help="From its checkpoint, with the script and its modules as they are now, not as it began."
+        ),
+    ] = False,
+) -> None:
     """Go on with a job whose coordinator is gone: with its executors if they live, else from its checkpoint."""
     from isoscale.runtime.coordinator import resume_job
 
@@ -122,7 +130,7 @@ def resume(directory: Directory) -> None:
     if not directory.is_dir():
         raise UserError(field="DIR", value=directory, problem="no such directory", remedy="give the --out of a run")
     with Progress(console) as progress:
-        result = asyncio.run(resume_job(directory.resolve(), progress))
+        result = asyncio.run(resume_job(directory.resolve(), progress, new_code=new_code))
     if result.exit_code == 0:
         report_success(console, result, 0, directory)
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -13,6 +14,8 @@ import typer
 from isoscale.cli.scripts import existing, own_help, resolved
 from isoscale.errors import UserError
 from isoscale.kinds import DeviceSet, check_kind, check_profile, common_profile, parse_kinds
+from isoscale.runtime.code.collect import Snapshot
+from isoscale.runtime.freezing import snapshot_of
 from isoscale.types import JobSpec, Level, Order
 
 __all__ = [
@@ -22,6 +25,7 @@ __all__ = [
     "Devices",
     "Executors",
     "Kinds",
+    "NewCode",
     "OrderOption",
     "Out",
     "Plan",
@@ -33,6 +37,7 @@ __all__ = [
     "Workers",
     "check_running",
     "claim_directory",
+    "code_to_keep",
     "device_set",
     "devices_and_plan",
     "job_spec",
@@ -107,6 +112,15 @@ Plan = Annotated[
 Until = Annotated[
     int | None,
     typer.Option(help="Stop when this many steps are committed.", show_default=False, rich_help_panel=JOB),
+]
+
+NewCode = Annotated[
+    bool,
+    typer.Option(
+        "--new-code",
+        help="Go on with the script and its modules as they are now, not as the run began.",
+        rich_help_panel=RUNNING,
+    ),
 ]
 
 _MAX_SEED = 2**32 - 1
@@ -260,6 +274,16 @@ def check_running(
         )
     if not 0 <= audit_turns <= 1:
         raise UserError(field="--audit-turns", value=audit_turns, problem="is no share", remedy="give 0 to 1")
+
+
+def code_to_keep(spec: JobSpec, out: Path | None, *, resume: bool = False, new_code: bool = False) -> Snapshot | None:
+    """The code of a run that begins, read before a directory is made; None for one that goes on with what it has."""
+    if new_code and not resume:
+        problem, remedy = "only a run that goes on has old code", "give --resume too, or leave it out"
+        raise UserError(field="--new-code", value="given", problem=problem, remedy=remedy)
+    if resume and not new_code:
+        return None
+    return snapshot_of(replace(spec, out=str(out.resolve()) if out is not None else ""))
 
 
 def claim_directory(out: Path | None, script: str, *, field: str = "--out", resume: bool = False) -> Path:

@@ -49,6 +49,7 @@ def run(
         bool,
         typer.Option("--resume", help="Go on in --out from its newest whole checkpoint.", rich_help_panel=o.RUNNING),
     ] = False,
+    new_code: o.NewCode = False,
     checkpoint_every: Annotated[
         int, typer.Option(help="Write a checkpoint every so many steps; 0: never.", rich_help_panel=_KEEPING)
     ] = 0,
@@ -131,10 +132,21 @@ def run(
     )
     security = Security(port=port, certificate=certificate, key=key)
     check_security(listen, security)
+    code = o.code_to_keep(spec, out, resume=resume, new_code=new_code)
     directory = o.claim_directory(out, script, resume=resume)
     spec = replace(spec, out=str(directory))
     with Progress(console) as progress:
-        job = run_job(spec, found, progress, settings=settings, plan=entries, security=security, resume=resume)
+        job = run_job(
+            spec,
+            found,
+            progress,
+            settings=settings,
+            plan=entries,
+            security=security,
+            resume=resume,
+            new_code=new_code,
+            code=code,
+        )
         result = asyncio.run(job)
     shown = out if out is not None else Path(os.path.relpath(directory))
     if result.exit_code == 0:

@@ -21,6 +21,7 @@ import re
 import secrets
 import shutil
 import stat
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -33,7 +34,7 @@ from isoscale.protocol.files import write_json_atomic, write_text_atomic
 from isoscale.runtime.link import ADDRESS_FILE
 from isoscale.types import JobSpec, Settings
 
-__all__ = ["Control", "SavedJob", "control_directory", "parse_target", "read_address", "saved"]
+__all__ = ["Control", "SavedJob", "closed_on_error", "control_directory", "parse_target", "read_address", "saved"]
 
 #: a file system in memory, where the system has one
 _MEMORY = Path("/dev/shm")
@@ -139,6 +140,16 @@ class Control:
         with contextlib.suppress(OSError, ValueError):
             return int((self.path / "term").read_text())
         return 0
+
+
+@contextlib.contextmanager
+def closed_on_error(control: Control) -> Iterator[None]:
+    """Somebody else may have the directory, if nothing comes of this start."""
+    try:
+        yield
+    except BaseException:
+        control.close()
+        raise
 
 
 def _in_memory(token: str) -> Path | None:

@@ -22,7 +22,7 @@ def may_say(membership: Membership, executor: int, message: m.FromExecutor) -> b
     match message:
         case m.Beat() | m.Held() | m.Prepared() | m.Switched() | m.Landed() | m.Notice() | m.Left() | m.Warned():
             return True  # of itself
-        case m.Failed():
+        case m.Failed() | m.Uses():
             return True
         case m.Broken():
             attempt = membership.attempt
