@@ -18,6 +18,7 @@ from isoscale.errors import UserError
 
 __all__ = [
     "CA_FILE",
+    "CODE",
     "COORDINATOR",
     "EXECUTOR",
     "FAULT",
@@ -29,6 +30,7 @@ __all__ = [
     "WORKERS",
     "ca_file",
     "child_environment",
+    "code",
     "coordinator",
     "executor",
     "fault",
@@ -37,6 +39,7 @@ __all__ = [
     "is_reference",
     "num_logical_workers",
     "out",
+    "python_path",
     "replace",
     "replay",
     "seed",
@@ -54,6 +57,7 @@ SEED = "ISOSCALE_SEED"
 REFERENCE = "ISOSCALE_REFERENCE"
 REPLAY = "ISOSCALE_REPLAY"
 FAULT = "ISOSCALE_FAULT"
+CODE = "ISOSCALE_CODE"
 
 
 def coordinator(environ: Mapping[str, str] = os.environ) -> str | None:
@@ -130,6 +134,16 @@ def replay(environ: Mapping[str, str] = os.environ) -> Path | None:
 def fault(environ: Mapping[str, str] = os.environ) -> str | None:
     """Faults that a test wants inside executors (`runtime.fault_points`); coordinators hand it on to them."""
     return environ.get(FAULT) or None
+
+
+def code(environ: Mapping[str, str] = os.environ) -> Path | None:
+    """The manifest of the code that this process is to run (`runtime.code`)."""
+    return _path(CODE, environ)
+
+
+def python_path(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """Directories that Python's own variable puts on the import path."""
+    return tuple(environ.get("PYTHONPATH", "").split(os.pathsep)) if environ.get("PYTHONPATH") else ()
 
 
 def has_breakpoint_hook(environ: Mapping[str, str] = os.environ) -> bool:

@@ -79,7 +79,12 @@ class JobSpec:
     #: compare digests between executors every so many steps; 0 only at the end
     audit_every: int = 100
     script: str = ""
+    #: the name under which it was started, as by `python -m`; "" as a file
+    module: str = ""
     script_args: tuple[str, ...] = ()
+    #: digests of the code that the job has kept (`runtime.code`) and of the script in it; "" before it has
+    code: str = ""
+    script_sha256: str = ""
     #: write every logical worker's values of every step and tensor digests (used by `verify`)
     record: bool = False
     #: write a trace into `out`/trace (used by `verify --explain`): None nothing, 0 a few digests of every step,

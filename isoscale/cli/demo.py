@@ -30,6 +30,7 @@ from isoscale.kinds import DeviceSet
 from isoscale.protocol import messages as m
 from isoscale.protocol.events import read_events
 from isoscale.runtime.coordinator import RunResult, run_job
+from isoscale.runtime.freezing import code_kept_for
 from isoscale.runtime.handle import JobHandle
 from isoscale.runtime.verify import run_reference_ranks
 from isoscale.types import JobSpec, Settings
@@ -59,7 +60,7 @@ def main() -> int:
     console.print("\nThe same script under stock DistributedDataParallel, undisturbed:")
     with ReferenceProgress(console, _WORKERS, result.step) as progress:
         stock = JobSpec(workers=_WORKERS, script=spec.script, script_args=spec.script_args, out=str(out / "stock-ddp"))
-        reference = asyncio.run(run_reference_ranks(stock, "cpu", progress))
+        reference = asyncio.run(run_reference_ranks(stock, "cpu", progress, code=code_kept_for(out)))
     if reference.error:
         console.print(reference.traceback + reference.error, markup=False)
         return 1

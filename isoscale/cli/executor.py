@@ -42,7 +42,8 @@ def executor(
     from isoscale import env
     from isoscale.backends.local import ALLOCATOR
     from isoscale.kinds import KNOWN_KINDS, check_kind, executor_environment, profile_named, profile_of
-    from isoscale.runtime.joining import ask_to_join
+    from isoscale.runtime.code.launch import command_of
+    from isoscale.runtime.joining import ask_to_join, code_here
 
     if kind not in KNOWN_KINDS:
         remedy = f"give one of {', '.join(KNOWN_KINDS)}"
@@ -58,9 +59,7 @@ def executor(
         problem = "is not the token of the job there"
         raise UserError(field=error.field, value=token_path, problem=problem, remedy=error.remedy) from None
     spec = welcome.spec
-    path = Path(script) if script is not None else script_here(spec.script)
-    if not path.is_file():
-        raise UserError(field="--script", value=path, problem="no such file here", remedy="give its path with --script")
+    code = code_here(welcome, Path(script) if script is not None else None, script_here(spec.script))
     profile = profile_named(spec.profile) if spec.profile else profile_of(kind)
     variables = {
         env.COORDINATOR: url.rstrip("/"),
@@ -69,6 +68,8 @@ def executor(
         "PYTHONHASHSEED": "0",
         "PYTHONUNBUFFERED": "1",
     }
+    if code.manifest is not None:
+        variables[env.CODE] = str(code.manifest)
     if ca is not None:
         variables[env.CA_FILE] = str(ca.resolve())
     if host is not None:
@@ -78,10 +79,11 @@ def executor(
         Text(f"joined as executor {welcome.executor} of a job of {count(spec.workers, 'logical worker')}", style="dim")
     )
     sys.stderr.flush()
+    command = command_of(spec, kept=code.manifest is not None, script=str(code.script))
     try:
-        os.execve(sys.executable, [sys.executable, str(path), *spec.script_args], environment)
+        os.execve(command[0], command, environment)
     except OSError as error:
-        raise IsoscaleError(f"{path}: {error}") from None
+        raise IsoscaleError(f"{code.script}: {error}") from None
 
 
 def _address(join: str, token_file: Path | None) -> tuple[str, Path]:

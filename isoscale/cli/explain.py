@@ -12,6 +12,7 @@ from rich.text import Text
 
 from isoscale.kinds import DeviceSet
 from isoscale.runtime import explain as x
+from isoscale.runtime.freezing import code_kept_for
 from isoscale.types import JobSpec
 
 __all__ = ["explain_difference"]
@@ -32,7 +33,7 @@ def explain_difference(
     again = replace(spec, out=str(out / "explain"), trace=coarse.step, until=until)
     (out / "explain").mkdir()
     _say(console, f"explain: both runs again with every operator traced in step {coarse.step}", "dim")
-    elastic, reference = asyncio.run(run_both(console, again, devices, plan, quiet=True))
+    elastic, reference = asyncio.run(run_both(console, again, devices, plan, code=code_kept_for(out), quiet=True))
     fine = None
     if elastic.exit_code == 0 and not reference.error:
         traces = out / "explain" / "trace", out / "explain" / "reference" / "trace"

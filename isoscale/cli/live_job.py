@@ -126,7 +126,15 @@ def _not_done(answer: dict[str, Any]) -> str:
     return f"{words.get(answer['outcome'], '')}{answer['detail']}"
 
 
-def resume(directory: Directory) -> None:
+def resume(
+    directory: Directory,
+    new_code: Annotated[
+        bool,
+        typer.Option(
+            "--new-code", help="From its checkpoint, with the script and its modules as they are now, not as it began."
+        ),
+    ] = False,
+) -> None:
     """Go on with a job whose coordinator is gone: with its executors if they live, else from its checkpoint."""
     from isoscale.runtime.coordinator import resume_job
 
@@ -134,7 +142,7 @@ def resume(directory: Directory) -> None:
     if not directory.is_dir():
         raise UserError(field="DIR", value=directory, problem="no such directory", remedy="give the --out of a run")
     with Progress(console) as progress:
-        result = asyncio.run(resume_job(directory.resolve(), progress, heed_signals=True))
+        result = asyncio.run(resume_job(directory.resolve(), progress, new_code=new_code, heed_signals=True))
     if result.exit_code == 0:
         report_success(console, result, 0, directory)
     else:

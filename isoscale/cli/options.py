@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -15,6 +16,8 @@ from isoscale.cli.numbers import in_range
 from isoscale.cli.scripts import existing, own_help, resolved
 from isoscale.errors import UserError, shortened
 from isoscale.kinds import DeviceSet, check_kind, check_profile, common_profile, parse_kinds
+from isoscale.runtime.code.collect import Snapshot
+from isoscale.runtime.freezing import snapshot_of
 from isoscale.types import JobSpec, Level, Order
 
 __all__ = [
@@ -24,6 +27,7 @@ __all__ = [
     "Devices",
     "Executors",
     "Kinds",
+    "NewCode",
     "OrderOption",
     "Out",
     "Plan",
@@ -35,6 +39,7 @@ __all__ = [
     "Workers",
     "check_running",
     "claim_directory",
+    "code_to_keep",
     "device_set",
     "devices_and_plan",
     "job_spec",
@@ -133,6 +138,15 @@ Until = Annotated[
         show_default=False,
         rich_help_panel=JOB,
         callback=in_range(limits.STEPS),
+    ),
+]
+
+NewCode = Annotated[
+    bool,
+    typer.Option(
+        "--new-code",
+        help="Go on with the script and its modules as they are now, not as the run began.",
+        rich_help_panel=RUNNING,
     ),
 ]
 
@@ -292,6 +306,16 @@ def check_running(
     limits.within(lost_after, "--lost-after", limits.LOST_AFTER_S)
     limits.within(notice, "--notice", limits.NOTICE_S)
     limits.within(audit_turns, "--audit-turns", limits.SHARE)
+
+
+def code_to_keep(spec: JobSpec, out: Path | None, *, resume: bool = False, new_code: bool = False) -> Snapshot | None:
+    """The code of a run that begins, read before a directory is made; None for one that goes on with what it has."""
+    if new_code and not resume:
+        problem, remedy = "only a run that goes on has old code", "give --resume too, or leave it out"
+        raise UserError(field="--new-code", value="given", problem=problem, remedy=remedy)
+    if resume and not new_code:
+        return None
+    return snapshot_of(replace(spec, out=str(out.resolve()) if out is not None else ""))
 
 
 def claim_directory(out: Path | None, script: str, *, field: str = "--out", resume: bool = False) -> Path:

@@ -22,6 +22,7 @@ from isoscale.cli.screen import console_of_a_job
 from isoscale.errors import UserError
 from isoscale.kinds import DeviceSet
 from isoscale.protocol.files import write_json_atomic
+from isoscale.runtime.freezing import freeze_anew
 from isoscale.runtime.profile import Point, ProfileFailedError, as_json, profile_batch
 from isoscale.types import JobSpec
 
@@ -108,6 +109,7 @@ def _measure(
     console: Console, spec: JobSpec, devices: DeviceSet, sizes: Sequence[int], steps: int, directory: Path
 ) -> list[Point]:
     points: list[Point] = []
+    code = freeze_anew(replace(spec, out=str(directory)))
     for number, size in enumerate(sizes, 1):
         label = (f"batch {size} ({number} of {len(sizes)})" if len(sizes) > 1 else f"batch {size}") if size else ""
 
@@ -116,7 +118,7 @@ def _measure(
 
         home = directory / "runs" / (f"batch-{size}" if size else "script")
         try:
-            points += asyncio.run(profile_batch(replace(spec, batch=size), devices, steps, home, watch))
+            points += asyncio.run(profile_batch(replace(spec, batch=size), devices, steps, home, watch, code))
         except ProfileFailedError as error:
             report_failure(error.result, error.logs.parent)
             raise typer.Exit(error.result.exit_code) from None

@@ -15,6 +15,7 @@ from rich.text import Text
 from isoscale import limits
 from isoscale.cli.numbers import in_range
 from isoscale.errors import UserError
+from isoscale.runtime.freezing import code_kept_for, what_changed
 from isoscale.runtime.replay import Request, RunLog, Verdict, check_request, make_request, read_log, start_replay
 
 __all__ = ["replay"]
@@ -48,6 +49,11 @@ def replay(directory: Directory, step: AtStep, logical_rank: Rank = None) -> Non
     def warn(message: str) -> None:
         console.print(Text(f"warning: {message}", style="yellow"), highlight=False)
 
+    kept = code_kept_for(directory)
+    if kept is None:
+        warn(f"the run has kept no code: {log.spec.script} is replayed as it is now")
+    elif changed := what_changed(kept.manifest):
+        warn(changed)
     request = make_request(directory, log, step, logical_rank, warn)
     steps = f"steps {request.start + 1} to {step}" if request.start + 1 < step else f"step {step}"
     begin = f", from the checkpoint of step {request.start}" if request.start else ""
@@ -57,7 +63,7 @@ def replay(directory: Directory, step: AtStep, logical_rank: Rank = None) -> Non
         markup=False,
     )
     with tempfile.TemporaryDirectory(prefix="isoscale-replay-") as scratch:
-        code = start_replay(Path(scratch), log, request)
+        code = start_replay(Path(scratch), log, request, kept)
         path = Path(scratch) / "verdict.json"
         verdict = msgspec.json.decode(path.read_bytes(), type=Verdict) if path.exists() else None
     if verdict is None:

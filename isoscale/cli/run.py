@@ -53,6 +53,7 @@ def run(
         bool,
         typer.Option("--resume", help="Go on in --out from its newest whole checkpoint.", rich_help_panel=o.RUNNING),
     ] = False,
+    new_code: o.NewCode = False,
     checkpoint_every: Annotated[
         int,
         typer.Option(
@@ -170,6 +171,7 @@ def run(
     )
     security = Security(port=port, certificate=certificate, key=key)
     check_security(listen, security)
+    code = o.code_to_keep(spec, out, resume=resume, new_code=new_code)
     directory = o.claim_directory(out, script, resume=resume)
     spec = replace(spec, out=str(directory))
     with Progress(console) as progress:
@@ -182,6 +184,8 @@ def run(
             security=security,
             resume=resume,
             heed_signals=True,
+            new_code=new_code,
+            code=code,
         )
         result = asyncio.run(job)
     shown = out if out is not None else Path(os.path.relpath(directory))

@@ -22,7 +22,9 @@ from isoscale.cli.screen import console_of_a_job
 from isoscale.errors import UserError
 from isoscale.kinds import DeviceSet
 from isoscale.protocol.events import read_events
+from isoscale.runtime.code.collect import Snapshot
 from isoscale.runtime.coordinator import RunResult, run_job
+from isoscale.runtime.freezing import Frozen, code_kept_for
 from isoscale.runtime.verify import ReferenceResult, reference_spec, report_on, run_reference_ranks
 from isoscale.types import JobSpec
 
@@ -71,8 +73,9 @@ def verify(
         until=until,
         record=True,
     )
+    code = o.code_to_keep(spec, out)
     spec = replace(spec, out=str(o.claim_directory(out, script)), trace=0 if explain else None)
-    elastic, reference = asyncio.run(run_both(console, spec, found, entries))
+    elastic, reference = asyncio.run(run_both(console, spec, found, entries, code=code))
     if elastic.exit_code != 0:
         bad_input = elastic.exit_code == UserError.exit_code
         _report_failure("elastic", elastic.error, elastic.traceback, f"{spec.out}/logs", bad_input=bad_input)
@@ -101,15 +104,21 @@ async def run_both(
     devices: DeviceSet,
     plan: Sequence[tuple[int, DeviceSet]] = (),
     *,
+    code: Snapshot | Frozen | None = None,
     quiet: bool = False,
 ) -> tuple[RunResult, ReferenceResult]:
-    """One after the other; without the reference if the elastic run failed. `quiet` hides what the script prints."""
+    """One after the other, with the same code; without the reference if the elastic run failed.
+
+    `quiet` hides what the script prints.
+    """
     with (_Quiet if quiet else Progress)(console, "elastic", quiet_logs=quiet) as progress:
-        elastic = await run_job(spec, devices, progress, plan=plan)
+        elastic = await run_job(spec, devices, progress, plan=plan, code=code)
     if elastic.exit_code != 0:
         return elastic, ReferenceResult(error="not run")
+    kept = code if isinstance(code, Frozen) else code_kept_for(spec.out)
+    reference = reference_spec(spec, elastic.step)
     with ReferenceProgress(console, spec.workers, elastic.step) as watcher:
-        return elastic, await run_reference_ranks(reference_spec(spec, elastic.step), next(iter(devices)), watcher)
+        return elastic, await run_reference_ranks(reference, next(iter(devices)), watcher, code=kept)
 
 
 class _Quiet(Progress):

@@ -60,6 +60,7 @@ __all__ = [
     "Switch",
     "Switched",
     "TakeCheckpoint",
+    "Uses",
     "Warned",
     "Welcome",
     "decode_from_client",
@@ -89,6 +90,10 @@ class Welcome(_Message, frozen=True, kw_only=True, tag=True):
     kind: str
     executor: int
     term: int
+    #: for one that wants to join: hash by path, from the script's directory, of the code that the job has kept
+    code: dict[str, str] = {}
+    #: and the versions of Python and of packages that it has seen
+    versions: dict[str, str] = {}
 
 
 class Begin(_Message, frozen=True, kw_only=True, tag=True):
@@ -202,6 +207,19 @@ class Hello(_Message, frozen=True, kw_only=True, tag=True):
     machine: str = ""
     #: where this executor serves a store, if the job spans machines
     store: str = ""
+
+
+class Uses(_Message, frozen=True, kw_only=True, tag=True):
+    """What the executor has imported and what it reads, before `Hello` and whenever there is more of it."""
+
+    #: hash by module
+    modules: dict[str, str] = {}
+    #: file by module, of those that are not installed libraries
+    paths: dict[str, str] = {}
+    #: of Python and of installed packages
+    versions: dict[str, str] = {}
+    #: size and fingerprint by loader
+    data: dict[str, str] = {}
 
 
 class Rejoin(_Message, frozen=True, kw_only=True, tag=True):
@@ -466,6 +484,7 @@ FromCoordinator = (
 )
 FromExecutor = (
     Hello
+    | Uses
     | Rejoin
     | Held
     | Prepared

@@ -41,6 +41,7 @@ from isoscale.errors import IsoscaleError
 from isoscale.kinds import DeviceSet, HostCapability, host_capability, profile_of
 from isoscale.protocol.events import read_events
 from isoscale.runtime.coordinator import Observer, RunResult, run_job
+from isoscale.runtime.freezing import Frozen, freeze_anew
 from isoscale.runtime.verdict import NONDETERMINISTIC, Anatomy, Report, Run, judge
 from isoscale.types import JobSpec, Level
 
@@ -96,22 +97,24 @@ async def check_job(spec: JobSpec, watch: Callable[[Plan, int, int], AbstractCon
     """
     runs: list[Run] = []
     plans = plan(spec.kinds)
-    for number, one in enumerate(plans, 1):
-        # What torch cannot do deterministically on one kind it cannot on another.
-        if any(run.nondeterministic for run in runs):
-            break
-        with watch(one, number, len(plans)) as observer:
-            runs.append(await _run(spec, one, observer))
+    with tempfile.TemporaryDirectory(prefix="isoscale-check-") as kept:
+        code = freeze_anew(replace(spec, out=kept))  # the same for all runs
+        for number, one in enumerate(plans, 1):
+            # What torch cannot do deterministically on one kind it cannot on another.
+            if any(run.nondeterministic for run in runs):
+                break
+            with watch(one, number, len(plans)) as observer:
+                runs.append(await _run(spec, one, code, observer))
     return judge(spec, native_kind(spec.kinds), runs)
 
 
-async def _run(spec: JobSpec, one: Plan, observer: Observer) -> Run:
+async def _run(spec: JobSpec, one: Plan, code: Frozen, observer: Observer) -> Run:
     # Named by the profile at which this run's executor computes.
     profile = spec.profile if one.level == "heterogeneous" else ""
     shown = profile or profile_of(one.kind).name
     with tempfile.TemporaryDirectory(prefix="isoscale-check-") as out:
         run_spec = replace(spec, determinism=one.level, profile=profile, out=out, audit_every=0, anatomy=True)
-        result = await run_job(run_spec, DeviceSet(((one.kind, 1),)), observer)
+        result = await run_job(run_spec, DeviceSet(((one.kind, 1),)), observer, code=code)
         if result.exit_code != 0:
             operator = _nondeterministic(result) if one.level != "off" else ""
             if not operator:

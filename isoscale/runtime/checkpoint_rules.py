@@ -59,7 +59,7 @@ class Identity:
 
     @classmethod
     def of(cls, spec: JobSpec, *, fingerprint: str = "") -> Identity:
-        """The identity of a job that starts now, in this environment. Reads the script."""
+        """The identity of a job that starts now, in this environment. Reads the script, if it is not kept."""
         return cls(
             workers=spec.workers,
             seed=spec.seed,
@@ -69,7 +69,7 @@ class Identity:
             kinds=spec.kinds,
             profile=spec.profile,
             torch=metadata.version("torch"),
-            script_sha256=_sha256(spec.script),
+            script_sha256=spec.script_sha256 or _sha256(spec.script),
             script_args=spec.script_args,
             fingerprint=fingerprint,
         )

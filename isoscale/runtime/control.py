@@ -20,6 +20,7 @@ import os
 import secrets
 import shutil
 import stat
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -41,6 +42,7 @@ __all__ = [
     "Control",
     "SavedJob",
     "check_scale",
+    "closed_on_error",
     "control_directory",
     "memory_directory",
     "parse_target",
@@ -154,6 +156,16 @@ class Control:
         with contextlib.suppress(OSError, ValueError):
             return int((self.path / "term").read_text())
         return 0
+
+
+@contextlib.contextmanager
+def closed_on_error(control: Control) -> Iterator[None]:
+    """Somebody else may have the directory, if nothing comes of this start."""
+    try:
+        yield
+    except BaseException:
+        control.close()
+        raise
 
 
 def memory_directory(token: str, *, make: bool = False) -> Path | None:

@@ -13,8 +13,11 @@ import functools
 import os
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from isoscale.backends.local import born, is_executor, is_stopped
 from isoscale.clock import Clock, WallClock
@@ -22,9 +25,11 @@ from isoscale.core.factors import differences
 from isoscale.errors import IsoscaleError
 from isoscale.kinds import DeviceSet
 from isoscale.protocol import messages as m
-from isoscale.runtime.control import Control, memory_directory, saved
+from isoscale.runtime.code.collect import Snapshot
+from isoscale.runtime.control import Control, closed_on_error, memory_directory, saved
 from isoscale.runtime.desk import Desk
 from isoscale.runtime.door import Door, Security
+from isoscale.runtime.freezing import Frozen, freeze_anew, go_on_with, still_alive, what_changed
 from isoscale.runtime.goal import Goal, PlanEntry
 from isoscale.runtime.headway import Headway
 from isoscale.runtime.hearing import Hearing, Verdict
@@ -47,6 +52,7 @@ from isoscale.runtime.machine import machine_id
 from isoscale.runtime.output import Output
 from isoscale.runtime.own_time import OwnTime
 from isoscale.runtime.processes import FAREWELL_S, Processes
+from isoscale.runtime.provenance import Provenance
 from isoscale.runtime.published import Published
 from isoscale.runtime.remote import Remote
 from isoscale.runtime.rescale import Membership
@@ -77,16 +83,29 @@ async def run_job(
     security: Security | None = None,
     resume: bool = False,
     heed_signals: bool = False,
+    new_code: bool = False,
+    code: Snapshot | Frozen | None = None,
     clock: Clock | None = None,
 ) -> RunResult:
     """Run a job to its end. Cancelling the task ends all its processes.
 
     `spec.out` must be a directory that this run has for itself (see `cli.options.claim_directory`); with `resume` it
-    goes on there from the newest whole checkpoint. With `heed_signals` Ctrl-C and SIGTERM stop it after a checkpoint.
+    goes on there from the newest whole checkpoint, with the code that it began with unless `new_code`. `code` was
+    collected, or kept for several runs, before. With `heed_signals` Ctrl-C and SIGTERM stop it after a checkpoint.
     """
     settings = settings or Settings()
     control = Control(Path(spec.out))
+    with closed_on_error(control):
+        snapshot = code if isinstance(code, Snapshot) else None
+        if isinstance(code, Frozen):
+            frozen = code
+        elif resume:
+            frozen = go_on_with(spec, new_code=new_code, snapshot=snapshot)
+        else:
+            frozen = freeze_anew(spec, snapshot)
+    spec = frozen.of(spec)
     coordinator = _Coordinator(spec, settings, devices, plan, control, observer, security, clock or WallClock())
+    coordinator.use_code(frozen)
     if placement is not None:
         coordinator.membership.first_shares = placement.shares
     begin = coordinator.begin_from_checkpoint if resume else coordinator.begin
@@ -99,14 +118,23 @@ async def resume_job(
     *,
     security: Security | None = None,
     heed_signals: bool = False,
+    new_code: bool = False,
     clock: Clock | None = None,
 ) -> RunResult:
-    """Take over a job whose coordinator is gone: with the executors that are alive, else from a checkpoint."""
+    """Take over a job whose coordinator is gone: with the executors that are alive, else from a checkpoint.
+
+    With `new_code` from a checkpoint only, and with the script as it is now. Raises UserError.
+    """
     control = Control(directory, field="DIR")
-    job = control.load_job()
+    with closed_on_error(control):
+        job = control.load_job()
+        alive = survivors(control.load_executors(), machine_id(), born).local
+        if new_code and alive:
+            raise still_alive(directory, sorted(alive))
+        frozen = go_on_with(replace(job.spec, out=str(directory)), new_code=new_code)
     plan = [(step, DeviceSet.parse(devices)) for step, devices in job.plan]
     coordinator = _Coordinator(
-        job.spec,
+        frozen.of(job.spec),
         job.settings,
         DeviceSet.parse(job.target),
         plan,
@@ -115,6 +143,9 @@ async def resume_job(
         security or Security(certificate=job.certificate, key=job.key),
         clock or WallClock(),
     )
+    coordinator.use_code(frozen)
+    if not alive:
+        coordinator.provenance.begin_again()
     return await coordinator.run(coordinator.take_over, heed_signals=heed_signals)
 
 
@@ -162,6 +193,9 @@ class _Coordinator:
         # One that only ever waited is in no event, and may be alive.
         self.membership.roster.reserve(1 + max(control.load_executors(), default=-1))
         self._hellos: dict[int, m.Hello] = {}
+        self._code: Frozen | None = None
+        self._told_changes = ""
+        self.provenance = Provenance(spec.out, spec.determinism, anew=True)
         self._warnings: deque[str] = deque(maxlen=5)
         #: when the last step was committed
         self._stepped_at = self._time.now()
@@ -170,6 +204,11 @@ class _Coordinator:
         self._desk = Desk(self.membership, self._progress, go_on)
         #: what happened before it was clear who is alive, to be looked at then; None at all other times
         self._deferred: list[Callable[[], list[Instruction]]] | None = None
+
+    def use_code(self, frozen: Frozen) -> None:
+        """What executors run from now on."""
+        self._code, self._processes.code = frozen, frozen.path
+        self.provenance = Provenance(self._spec.out, self._spec.determinism, anew=frozen.anew)
 
     async def run(self, begin: Any, *, heed_signals: bool = False) -> RunResult:
         started = self._clock.monotonic()
@@ -181,6 +220,7 @@ class _Coordinator:
                 self._control.announce(url)
                 self._save_job()
                 self._journal.write("coordinator_started", pid=os.getpid(), **self._terms())
+                self._tell_code()
                 journal = self._journal
                 left_open = journal.open_requests.values()
                 self._perform(self._desk.adopt(left_open, journal.last_request, self._time.now()))
@@ -277,8 +317,11 @@ class _Coordinator:
     # ---- processes ----
 
     async def _start(self, executor: int, kind: str) -> None:
+        newcomer = self.membership.phase == "training"
+        if newcomer:
+            self._processes.spawn(self._tell_changes())
         try:
-            pid = await self._processes.start(executor, kind, newcomer=self.membership.phase == "training")
+            pid = await self._processes.start(executor, kind, newcomer=newcomer)
         except OSError as error:
             self._do(functools.partial(self.membership.on_lost, executor, str(error)))
             return
@@ -288,6 +331,19 @@ class _Coordinator:
     def _on_ended(self, executor: int, reason: str, output: str, where: Whereabouts | None) -> None:
         self._do(functools.partial(self.membership.on_lost, executor, reason, output, where))
         self._save_executors()
+
+    def _tell_code(self) -> None:
+        for event, fields in self._code.events if self._code is not None else ():
+            self._journal.write(event, **fields)
+        for warning in self._code.warnings if self._code is not None else ():
+            self._warn(warning)
+
+    async def _tell_changes(self) -> None:
+        """Somebody comes later, and the script may have been edited: it does not run what it would run alone."""
+        changed = "" if self._code is None else await asyncio.to_thread(what_changed, self._code.manifest)
+        if changed and changed != self._told_changes:
+            self._told_changes = changed
+            self._warn(f"{changed}; for the files as they are now: isoscale stop, then isoscale resume --new-code")
 
     def _save_executors(self) -> None:
         fields = self._processes.identities()
@@ -395,12 +451,22 @@ class _Coordinator:
             return f"kind {kind} was not declared when the job began ({', '.join(self._spec.kinds)})"
         executor = self.membership.on_joining(kind)
         self._remote.may_join(executor, self._time.now())
-        return self._welcome(executor, kind)
+        beside = self._code.manifest.beside_script() if self._code is not None else {}
+        welcome = self._welcome(executor, kind)
+        return msgspec.structs.replace(welcome, code=beside, versions=self.provenance.versions)
 
     def _welcome(self, executor: int, kind: str) -> m.Welcome:
         return m.Welcome(
             spec=self._spec, settings=self._settings, kind=kind, executor=executor, term=self._control.term
         )
+
+    def _on_uses(self, executor: int, message: m.Uses) -> None:
+        roster = self.membership.roster
+        gathers = self.membership.phase == "gathering" and self._deferred is None
+        trains = gathers or roster[executor].state in ("member", "leaving")
+        error = self.provenance.hear(executor, message, trains=trains, known=roster.__contains__)
+        if error is not None and executor in self._hellos:  # else it is refused when it says hello
+            self._do(functools.partial(self.membership.on_unlike, executor, error))
 
     def _on_message(self, executor: int, message: m.FromExecutor) -> None:
         membership, journal = self.membership, self._journal
@@ -435,6 +501,12 @@ class _Coordinator:
             case m.Saved():
                 journal.write("checkpoint", step=message.step, path=message.path, seconds=message.seconds)
                 self._do(membership.on_result_saved)
+            case m.Uses():
+                self._on_uses(executor, message)
+            case m.Landed():
+                self._do(lambda: hear(membership, executor, message, self._clock.monotonic()))
+                if (error := self.provenance.joined(executor)) is not None:
+                    self._do(functools.partial(membership.on_unlike, executor, error))
             case m.Left():
                 pass  # its process ends, which is what counts
             case _:
@@ -449,7 +521,7 @@ class _Coordinator:
             with contextlib.suppress(ProcessLookupError):
                 self._processes.adopt(executor, hello.pid)
         if isinstance(message, m.Hello):
-            self._do(functools.partial(self.membership.on_hello, message))
+            self._do(functools.partial(self.membership.on_hello, message, self.provenance.objection(executor)))
         elif not known:
             self.membership.on_rejoin(message)
         if not known:

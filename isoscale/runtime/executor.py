@@ -33,6 +33,7 @@ from isoscale.protocol import messages as m
 from isoscale.protocol.files import write_json_atomic
 from isoscale.runtime.checkpoint import Identity
 from isoscale.runtime.checkpoints import CheckpointWriter
+from isoscale.runtime.code.imports import watching
 from isoscale.runtime.control import control_directory, memory_directory
 from isoscale.runtime.execute import code_of, execute, exit_of
 from isoscale.runtime.job import Job, Value, step_loss
@@ -43,6 +44,7 @@ from isoscale.runtime.member import Leaving, Member
 from isoscale.runtime.outlet import forgive_full_disk
 from isoscale.runtime.selfcheck import check_ring
 from isoscale.runtime.state import atomic_save
+from isoscale.runtime.uses import Uses
 from isoscale.runtime.whereabouts import Trail, trail_path
 
 __all__ = ["run_executor"]
@@ -104,6 +106,7 @@ def run_executor(train: Callable[[Job], Any]) -> NoReturn:
     url, socket_, welcome = _first_connection(url, path, token, token_file.parent)
     host = env.host() or address_here(welcome.settings.host, socket_)
     member = Member(executor, welcome.settings, host)
+    told: list[Uses] = []
     link = Link(
         socket_,
         path=path,
@@ -111,7 +114,7 @@ def run_executor(train: Callable[[Job], Any]) -> NoReturn:
         ca_file=env.ca_file(),
         control=control_directory(Path(welcome.spec.out)),
         on_message=member.on_message,
-        introduce=member.rejoin,
+        introduce=lambda: _introduction(member, told),
         on_refused=member.on_refused,
     )
     link.use_address(url, welcome.term)
@@ -126,10 +129,11 @@ def run_executor(train: Callable[[Job], Any]) -> NoReturn:
         welcome.settings.checkpoint_every,
         link.send,
     )
+    told.append(Uses(watching(), link.send))
     link.send(hello)
     forgive_full_disk(lambda message: link.send(m.Warned(message=message)))
     _catch_notice(member)
-    code = _run(train, welcome, member)
+    code = _run(train, welcome, member, told[0])
     link.close()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -137,11 +141,20 @@ def run_executor(train: Callable[[Job], Any]) -> NoReturn:
     os._exit(code)
 
 
-def _run(train: Callable[[Job], Any], welcome: m.Welcome, member: Member) -> int:
+def _introduction(member: Member, told: list[Uses]) -> m.Rejoin | None:
+    """To another coordinator, who does not know what the first one was told."""
+    rejoin = member.rejoin()
+    if rejoin is not None and told:
+        told[0].again()
+    return rejoin
+
+
+def _run(train: Callable[[Job], Any], welcome: m.Welcome, member: Member, uses: Uses) -> int:
     """The training function, from where this executor comes in, and what is to be said of its end."""
     job: Job | None = None
     try:
         job = _make_job(train, welcome, member)
+        job._on_data = uses.reads
         digest = execute(job, train)
         if job._approaching:
             raise ExecutorLostError(

@@ -37,6 +37,7 @@ from isoscale.runtime.pace import Pace
 from isoscale.runtime.probe import Probe
 from isoscale.runtime.state import JobState, atomic_save
 from isoscale.runtime.stream import StreamLoader, StreamOptions, make_stream
+from isoscale.runtime.uses import data_facts
 from isoscale.types import JobSpec
 
 __all__ = ["Elastic", "Job", "Sink", "run", "step_loss"]
@@ -107,6 +108,8 @@ class Job:
         #: this executor comes later, and what it does on the way has no effect
         self._approaching = False
         self._pace = Pace()
+        #: is told what each loader reads: its name, and size and fingerprint of the data
+        self._on_data: Callable[[str, str], None] | None = None
         self._all_loaders: dict[str, Loader] = {}
         self._training_loaders: dict[str, Loader] = {}
         #: executors compare their state when so many steps are committed, as after every rescale
@@ -185,7 +188,9 @@ class Job:
             options=options,
         )
         self._loaders += 1
-        return self._add(MapLoader(self, f"loader {self._loaders}", loaders, train=train), train=train)
+        name = f"loader {self._loaders}"
+        self._tell_data(name, dataset)
+        return self._add(MapLoader(self, name, loaders, train=train), train=train)
 
     def stream(
         self, source: Source | Dataset[Any], *, batch_size: int = 1, **options: Unpack[StreamOptions]
@@ -200,6 +205,7 @@ class Job:
         self._loaders += 1
         batch = self._spec.batch or batch_size if options.get("train", True) else batch_size
         loader = make_stream(self, f"stream {self._loaders}", source, batch, options)
+        self._tell_data(loader.name, source)
         return self._add(loader, train=options.get("train", True))
 
     def _add(self, loader: AnyLoader, *, train: bool) -> AnyLoader:
@@ -270,6 +276,10 @@ class Job:
             )
         if self.is_main:
             atomic_save(thing, target)
+
+    def _tell_data(self, loader: str, data: object) -> None:
+        if self._on_data is not None and (facts := data_facts(data)):
+            self._on_data(loader, facts)
 
     # ---- called by loaders ----
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sys
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 from isoscale import env
 from isoscale.backends.local import ALLOCATOR, AdoptedProcess, LocalProcess, born, start_process
 from isoscale.kinds import executor_environment, profile_named, profile_of
+from isoscale.runtime.code.launch import command_of
 from isoscale.runtime.door import Door
 from isoscale.runtime.machine import machine_id
 from isoscale.runtime.whereabouts import Whereabouts, trail_path, whereabouts_of
@@ -44,6 +44,8 @@ class Processes:
         self._door = door
         self._token_file = token_file
         self._on_ended = on_ended
+        #: the manifest of the code that they run
+        self.code: Path | None = None
         self._by_executor: dict[int, LocalProcess | AdoptedProcess] = {}
         self._reasons: dict[int, str] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -67,7 +69,7 @@ class Processes:
 
     async def start(self, executor: int, kind: str, *, newcomer: bool) -> int:
         """Its process id; OSError if it cannot be started."""
-        command = [sys.executable, self._spec.script, *self._spec.script_args]
+        command = command_of(self._spec, kept=self.code is not None)
         log = log_of(self._spec, executor)
         process = await start_process(command, self._environment(executor, kind), log, newcomer=newcomer)
         self._by_executor[executor] = process
@@ -84,6 +86,8 @@ class Processes:
             "PYTHONHASHSEED": "0",
             "PYTHONUNBUFFERED": "1",
         }
+        if self.code is not None:
+            variables[env.CODE] = str(self.code.resolve())
         if self._door.ca_file is not None:
             variables[env.CA_FILE] = str(self._door.ca_file)
         if fault := env.fault():

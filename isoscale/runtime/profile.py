@@ -8,6 +8,7 @@ another run has a split that gives the faster ones more. Nothing is decided here
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -21,6 +22,7 @@ from isoscale.kinds import DeviceSet
 from isoscale.protocol import messages as m
 from isoscale.protocol.events import read_events
 from isoscale.runtime.coordinator import Observer, RunResult, run_job
+from isoscale.runtime.freezing import Frozen
 from isoscale.scheduling.planner import best_split
 from isoscale.types import JobSpec, Placement, Settings
 
@@ -86,19 +88,23 @@ def as_json(workers: int, points: Sequence[Point]) -> dict[str, Any]:
     return {"format": 1, "workers": workers, "points": [asdict(point) for point in points]}
 
 
-async def profile_batch(spec: JobSpec, devices: DeviceSet, steps: int, directory: Path, watch: Watch) -> list[Point]:
-    """All points of one batch size (`spec.batch`). `watch` gives the observer of a run by what is measured.
+async def profile_batch(
+    spec: JobSpec, devices: DeviceSet, steps: int, directory: Path, watch: Watch, code: Frozen | None = None
+) -> list[Point]:
+    """All points of one batch size (`spec.batch`). `watch` gives the observer of a run by what is measured, `code` was
+    kept for all of them.
 
     Raises ProfileFailedError, or UserError if the script ends too early. Cancelling the task ends all processes.
     """
     plan = scale_ins(devices, steps)
-    log, batch = await _run(replace(spec, until=steps * len(plan)), plan, None, directory / "scale-in", watch, "")
+    run = functools.partial(_run, code=code)
+    log, batch = await run(replace(spec, until=steps * len(plan)), plan, None, directory / "scale-in", watch, "")
     points = points_of(log, spec.workers, batch, warm_up(steps))
     split = uneven_split(spec.workers, devices, turn_seconds(log))
     if split is None:
         return points
     words = f"split {'+'.join(map(str, split))}"
-    log, _ = await _run(
+    log, _ = await run(
         replace(spec, until=steps), [(0, devices)], Placement(shares=split), directory / "uneven", watch, words
     )
     return [*points, *points_of(log, spec.workers, batch, warm_up(steps), _alone_seconds(points))]
@@ -212,6 +218,8 @@ async def _run(
     directory: Path,
     watch: Watch,
     words: str,
+    *,
+    code: Frozen | None,
 ) -> tuple[list[dict[str, Any]], int]:
     """One run to its end; its events, and the batch of a logical worker."""
     directory.mkdir(parents=True)
@@ -224,6 +232,7 @@ async def _run(
             placement=placement,
             settings=_SETTINGS,
             plan=plan[1:],
+            code=code,
         )
     if result.exit_code != 0:
         raise ProfileFailedError(result, directory / "logs")

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +22,9 @@ from isoscale.errors import UserError
 from isoscale.kinds import executor_environment, profile_named, profile_of
 from isoscale.protocol.events import read_events
 from isoscale.runtime import checkpoint
+from isoscale.runtime.code.launch import command_of
 from isoscale.runtime.control import SavedJob, control_directory
+from isoscale.runtime.freezing import Frozen
 from isoscale.types import JobSpec
 
 __all__ = [
@@ -107,7 +108,7 @@ def read_log(directory: Path) -> RunLog:
     if not directory.is_dir():
         raise UserError(field="DIR", value=directory, problem="no such directory", remedy="give the directory of a run")
     spec = _spec_of(directory)
-    if not Path(spec.script).is_file():
+    if not spec.code and not Path(spec.script).is_file():
         raise UserError(
             field="DIR", value=directory, problem=f"its script {spec.script} is gone", remedy="put the script back"
         )
@@ -189,17 +190,20 @@ def replayed_spec(log: RunLog, out: Path) -> JobSpec:
     return replace(log.spec, out=str(out), record=False, trace=None)
 
 
-def start_replay(directory: Path, log: RunLog, request: Request) -> int:
+def start_replay(directory: Path, log: RunLog, request: Request, code: Frozen | None) -> int:
     """Run the script in the foreground until the request is met; returns its exit code.
 
-    `directory` is a scratch one: it gets the request, files that the script saves, and the verdict.
+    `directory` is a scratch one: it gets the request, files that the script saves, and the verdict. `code` is what the
+    run has kept.
     """
     path = directory / "request.json"
     path.write_bytes(msgspec.json.encode(request))
     profile = profile_named(log.spec.profile) if log.spec.profile else profile_of(log.kind)
     variables = {env.REPLAY: str(path), "PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1"}
+    if code is not None:
+        variables[env.CODE] = str(code.path.resolve())
     environment = executor_environment(env.child_environment(variables), profile, log.spec.threads)
-    process = subprocess.Popen([sys.executable, log.spec.script, *log.spec.script_args], env=environment)
+    process = subprocess.Popen(command_of(log.spec, kept=code is not None), env=environment)
     # A Ctrl-C in the terminal reaches both; it is for the script, or the debugger in it, to answer.
     previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:

@@ -121,19 +121,17 @@ class Membership:
         """Somebody started an executor of this kind by hand: its id. It serves like a spare."""
         return self.roster.add(kind, needed=False).executor
 
-    def on_hello(self, hello: m.Hello) -> list[Instruction]:
-        """An executor is set up. Refuse it if it computes other bits."""
+    def on_hello(self, hello: m.Hello, objection: IsoscaleError | None = None) -> list[Instruction]:
+        """An executor is set up. Refuse it if it computes other bits, or because of the shell's `objection`."""
         one = self.roster.get(hello.executor)
         if one is None or one.state != "starting" or self.phase in ("done", "failed"):
             return []
-        refusal = refusal_of(hello, self._reference, self.spec.determinism, self.differences)
+        refusal = objection or refusal_of(hello, self._reference, self.spec.determinism, self.differences)
         one.hello, one.pid, one.state = hello, hello.pid, "warm"
-        if self._reference is None:
+        if self._reference is None and objection is None:
             self._reference = hello
         if refusal is not None:
-            if self.phase == "gathering" and one.needed:
-                return self._fail(refusal)
-            return [Kill(one.executor, str(refusal)), *self._give_up_target(str(refusal)), *self._reconcile()]
+            return self._refuse(one, refusal)
         if not one.needed:
             self._patience.spares.clear()
         if self.phase == "gathering":
@@ -141,6 +139,20 @@ class Membership:
         if one.needed:
             return self._recruiting.call(one.executor)
         return [] if self.settings.spawn else self._reconcile()
+
+    def on_unlike(self, executor: int, refusal: IsoscaleError) -> list[Instruction]:
+        """One that was admitted turns out to run other code, or to read other data. If it trains, so does the job."""
+        one = self.roster.get(executor)
+        if one is None or self.phase in ("done", "failed"):
+            return []
+        if one.state in ("member", "leaving"):
+            return self._fail(refusal)
+        return self._refuse(one, refusal)
+
+    def _refuse(self, one: Executor, refusal: IsoscaleError) -> list[Instruction]:
+        if self.phase == "gathering" and one.needed:
+            return self._fail(refusal)
+        return [Kill(one.executor, str(refusal)), *self._give_up_target(str(refusal)), *self._reconcile()]
 
     def _begin_if_gathered(self) -> list[Instruction]:
         """The first generation, when all that the target needs are set up."""

@@ -24,7 +24,7 @@ def may_say(membership: Membership, executor: int, message: m.FromExecutor) -> b
             return True  # of itself
         case m.Warned():
             return True
-        case m.Failed():
+        case m.Failed() | m.Uses():
             return True
         case m.Broken():
             attempt = membership.attempt

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +20,9 @@ import msgspec
 from isoscale import env
 from isoscale.backends.local import LocalProcess, NewLines, start_process
 from isoscale.kinds import executor_environment, profile_named, profile_of
+from isoscale.runtime.code.launch import command_of
 from isoscale.runtime.coordinator import RunResult
+from isoscale.runtime.freezing import Frozen
 from isoscale.types import JobSpec
 
 if TYPE_CHECKING:
@@ -79,8 +80,13 @@ def reference_spec(spec: JobSpec, num_steps: int) -> JobSpec:
     return replace(spec, out=str(Path(spec.out) / "reference"), until=until)
 
 
-async def run_reference_ranks(spec: JobSpec, kind: str, observer: ReferenceObserver) -> ReferenceResult:
-    """Run the reference to its end in `spec.out`. Cancelling the task ends all ranks; so does the failure of one."""
+async def run_reference_ranks(
+    spec: JobSpec, kind: str, observer: ReferenceObserver, *, code: Frozen | None = None
+) -> ReferenceResult:
+    """Run the reference to its end in `spec.out`. Cancelling the task ends all ranks; so does the failure of one.
+
+    `code` is what another run of the job has kept; without it the script runs as it is now.
+    """
     if spec.batch:
         raise ValueError(f"batch={spec.batch}: the reference takes the script's own batch size")
     directory = Path(spec.out)
@@ -99,8 +105,10 @@ async def run_reference_ranks(spec: JobSpec, kind: str, observer: ReferenceObser
                 "PYTHONHASHSEED": "0",
                 "PYTHONUNBUFFERED": "1",
             }
+            if code is not None:
+                variables[env.CODE] = str(code.path.resolve())
             environment = executor_environment(env.child_environment(variables), profile, spec.threads)
-            command = [sys.executable, spec.script, *spec.script_args]
+            command = command_of(spec, kept=code is not None)
             log = directory / "logs" / f"rank-{rank}.log"
             processes.append(await start_process(command, environment, log))
         return await _until_done(processes, directory, watch)
