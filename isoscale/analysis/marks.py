@@ -52,6 +52,10 @@ def marks(timed: Sequence[Timed]) -> tuple[Mark, ...]:
                 words = "a new coordinator" if term is None else f"a new coordinator, term {term}"
                 found.append(Mark(t=t, kind="coordinator", executor=None, text=words))
             coordinated = True
+        elif name == "coordinator_paused":
+            paused = seconds(event, "seconds")
+            words = "the coordinator was not running" + (f" for {paused:.1f} s" if paused is not None else "")
+            found.append(Mark(t=t, kind="coordinator", executor=None, text=words))
         elif name == "step" and not diverged:
             loss = number(event, "loss")
             if loss is not None and not math.isfinite(loss):

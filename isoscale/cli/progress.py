@@ -23,6 +23,8 @@ __all__ = ["Progress", "count", "duration"]
 
 _PLAIN_EVERY_S = 5.0
 _WINDOW = 30
+#: shorter ones of the coordinator itself are common on a busy machine
+_LONG_PAUSE_S = 5.0
 #: columns from which there is room for a bar beside the numbers
 _WIDE = 100
 _WORTH_A_LOOK = ("warning", "executor_lost", "suspect", "straggler", "notice", "stopping")
@@ -138,6 +140,8 @@ def _news(event: str, fields: dict[str, Any]) -> str:
             return str(fields["message"])
         case "executor_lost":
             return f"executor {fields['executor']} lost: {fields['reason']}"
+        case "coordinator_paused" if fields["seconds"] >= _LONG_PAUSE_S:
+            return f"the coordinator itself was not running for {duration(fields['seconds'])}; nobody is blamed for it"
         case "notice":
             return f"executor {fields['executor']} was told to go ({fields['reason']})"
         case "straggler":

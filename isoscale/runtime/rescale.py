@@ -398,6 +398,8 @@ class Membership:
         )
         if holds or (attempt is not None and attempt.switch_sent and executor in attempt.members):
             self._last = Loss(executor, reason, where)
+            if where is not None:
+                self.headway.commit(where.step)  # its last words may not have come as far
             gave_up: list[Instruction] = []
             if attempt is not None and attempt.switch_sent and executor in attempt.coming:
                 gave_up = self._count_stillborn(one, reason, output)

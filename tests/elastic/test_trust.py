@@ -32,7 +32,7 @@ def train(job):
     optimizer = job.keep("optimizer", torch.optim.SGD(model.parameters(), lr=0.1))
     who = job.keep_per_worker("who", lambda rank: {{"rank": rank}})
     loader = job.loader(TensorDataset(torch.ones(32, 2)), batch_size=2)
-    for _ in job.steps(12):
+    for _ in job.steps({steps}):
         for step in loader:
             for (x,) in step:
                 {in_turn}
@@ -46,9 +46,9 @@ if __name__ == "__main__":
 """
 
 
-def script(directory: Path, *, in_turn: str = "pass", after: str = "pass") -> Path:
+def script(directory: Path, *, steps: int = 12, in_turn: str = "pass", after: str = "pass") -> Path:
     path = directory / "script.py"
-    path.write_text(SCRIPT.format(in_turn=in_turn, after=after))
+    path.write_text(SCRIPT.format(steps=steps, in_turn=in_turn, after=after))
     return path
 
 
@@ -174,10 +174,8 @@ def test_newcomers_that_are_killed_at_once_are_replaced(begin: Begin, ends_the_s
 
 def test_newcomers_that_die_again_and_again_are_given_up_with_a_way_to_go_on(nursery: Nursery, tmp_path: Path) -> None:
     """The machine has no room for a second one, say."""
-    slow, room = (
-        script(tmp_path, in_turn="time.sleep(0.02 if (job.out / 'hurry').exists() else 0.3)"),
-        tmp_path / "room",
-    )
+    linger = "time.sleep(0 if (job.out / 'hurry').exists() else 0.2)"
+    slow, room = script(tmp_path, steps=400, in_turn=linger), tmp_path / "room"
     doomed = f"os.environ['ISOSCALE_EXECUTOR'] != '0' and not os.path.exists({str(room)!r}) and os.kill(os.getpid(), 9)"
     slow.write_text(slow.read_text().replace("import isoscale\n", f"import isoscale\n{doomed}\n", 1))
     out = tmp_path / "run"
@@ -204,7 +202,7 @@ def test_newcomers_that_die_again_and_again_are_given_up_with_a_way_to_go_on(nur
 
 
 def test_a_turn_that_ends_its_process_ends_the_job_with_its_name(nursery: Nursery, tmp_path: Path) -> None:
-    fatal = script(tmp_path, in_turn="job.step == 6 and who['rank'] == 2 and os._exit(3)")
+    fatal = script(tmp_path, in_turn="time.sleep(0.03); job.step == 6 and who['rank'] == 2 and os._exit(3)")
     out = tmp_path / "run"
     with start(fatal, out=out, executors=1, checkpoint_every=4, nursery=nursery) as job:
         assert job.wait() == 1, job.output()

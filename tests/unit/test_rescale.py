@@ -672,3 +672,10 @@ def test_newcomers_on_their_way_are_let_go_when_everybody_begins_again() -> None
     assert world.calm()
     assert 1 not in world.membership.members
     assert not world.executors[1].alive
+
+
+def test_a_step_that_only_the_lost_one_knew_of_is_progress() -> None:
+    world = training(1)
+    world.executors[0].alive = False
+    world.perform(world.membership.on_lost(0, "exit code 1", "", Whereabouts("turn", 29, 2)))
+    assert (world.membership.headway.reached, world.membership.headway.attempts) == (29, 1)

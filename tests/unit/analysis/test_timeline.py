@@ -320,3 +320,13 @@ def test_a_real_log_with_holes(data: st.DataObject) -> None:
     shown = timeline(events)
     json.dumps(as_json(shown), allow_nan=False)
     assert shown.state in ("finished", "running")
+
+
+def test_a_coordinator_that_was_not_running_is_marked() -> None:
+    w = Writer()
+    w.start(0)
+    w.place([0], "start")
+    w.write("coordinator_paused", seconds=14.04)
+    w.train(1)
+    (mark,) = timeline(w.events).marks
+    assert (mark.kind, mark.text) == ("coordinator", "the coordinator was not running for 14.0 s")
