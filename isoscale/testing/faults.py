@@ -9,6 +9,7 @@ an executor, given to `testing.start` before the job begins.
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
 import time
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from isoscale.runtime.fault_points import POINTS, Action, FaultPoint
+from isoscale.runtime.handle import RequestRefusedError
 from isoscale.testing.running import JobEndedError, RunningJob
 
 __all__ = [
@@ -175,9 +177,10 @@ def perform(job: RunningJob, fault: Fault) -> bool:
             threading.Thread(target=_slow_down, args=(job, executor, fault), daemon=True).start()
             return True
         case "migrate":
-            with job.handle() as handle:
+            with contextlib.suppress(RequestRefusedError), job.handle() as handle:  # it may have gone just now
                 handle.migrate(executor)
-            return True
+                return True
+            return False
     raise AssertionError(fault.kind)
 
 
