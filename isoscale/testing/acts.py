@@ -49,7 +49,7 @@ def perform(job: RunningJob, fault: Fault) -> bool:
             return _interrupt_and_resume(job)
         case "migrate_all":
             away = tuple(job.members())
-            return job.try_to(lambda handle: handle._ask(m.Scale(target="", away=away, reason="migrate")))
+            return job.try_to(lambda handle: handle.migrate(*away))
     executor = _executor_of(job, fault)
     if executor is None:
         return False
