@@ -20,6 +20,8 @@ from isoscale.types import JobSpec
 __all__ = ["Journal", "Observer", "RunResult"]
 
 _MAX_WAITING = 100_000
+#: more than an executor keeps to say again to the next coordinator (`runtime.link`)
+_MAX_SEEN = 200_000
 _SPEED_EVERY = 5
 
 
@@ -69,8 +71,8 @@ class Journal:
         self._observer = observer
         self._clock = clock
         path = Path(spec.out) / "events.jsonl"
-        self._seen_logs: set[tuple[int, int, str]] = set()
-        self._seen_streamed: set[tuple[Any, ...]] = set()
+        self._seen_logs = _Seen()
+        self._seen_streamed = _Seen()
         #: ids below this one were used by an earlier coordinator
         self.num_executors = 0
         if path.exists():
@@ -213,6 +215,21 @@ class Journal:
         if reason := self._write_waiting():
             self._observer.on_event("warning", {"message": f"{len(self._waiting)} events are lost: {reason}"})
         self._log.close()
+
+
+class _Seen:
+    """Facts that were written down, as many as may be reported again: a job that logs for weeks has no end of them."""
+
+    def __init__(self) -> None:
+        self._keys: dict[tuple[Any, ...], None] = {}
+
+    def __contains__(self, key: tuple[Any, ...]) -> bool:
+        return key in self._keys
+
+    def add(self, key: tuple[Any, ...]) -> None:
+        self._keys[key] = None
+        if len(self._keys) > _MAX_SEEN:
+            del self._keys[next(iter(self._keys))]
 
 
 def _number(value: Any) -> float | None:
