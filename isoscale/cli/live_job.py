@@ -20,6 +20,7 @@ from isoscale.cli.run import ToldExit, report_failure, report_success
 from isoscale.cli.screen import console_of_a_job
 from isoscale.errors import UserError
 from isoscale.runtime.handle import JobHandle
+from isoscale.runtime.home import EXIT_ELSEWHERE
 
 __all__ = ["Ca", "checkpoint", "resume", "scale", "status", "stop"]
 
@@ -124,7 +125,7 @@ def resume(directory: Directory) -> None:
         raise UserError(field="DIR", value=directory, problem="no such directory", remedy="give the --out of a run")
     with Progress(console) as progress:
         result = asyncio.run(resume_job(directory.resolve(), progress))
-    if result.exit_code == 0:
+    if result.exit_code in (0, EXIT_ELSEWHERE):
         report_success(console, result, 0, directory)
     else:
         report_failure(result, directory)

@@ -34,7 +34,7 @@ _NICE = 10
 class CheckpointWriter:
     def __init__(
         self,
-        directory: Path,
+        directory: Callable[[], Path],
         identity: checkpoint.Identity,
         tag: str,
         every: int,
@@ -87,13 +87,21 @@ class CheckpointWriter:
         if self._thread is not None:
             self._thread.join()
 
+    def _place(self) -> Path:
+        try:
+            return self._directory()
+        except OSError as error:
+            remedy = "make room for a directory beside --out"
+            problem = f"there is no place for it ({error.strerror})"
+            raise CheckpointError(path="checkpoint", problem=problem, remedy=remedy) from error
+
     def _write(self, snapshot: dict[str, Any], step: int, generation: int, blocked: float) -> None:
         if threading.current_thread() is self._thread:
             with contextlib.suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
         try:
             written = checkpoint.write(
-                self._directory, snapshot, step=step, identity=self._identity, tag=f"{self._tag}-{generation}"
+                self._place(), snapshot, step=step, identity=self._identity, tag=f"{self._tag}-{generation}"
             )
         except CheckpointError as error:
             self._send(m.Warned(message=str(error)))

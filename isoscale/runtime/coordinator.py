@@ -13,6 +13,7 @@ import functools
 import os
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from isoscale.runtime.control import Control, check_scale, parse_target, saved
 from isoscale.runtime.door import Door, Security
 from isoscale.runtime.goal import Goal, PlanEntry
 from isoscale.runtime.hearing import Hearing
+from isoscale.runtime.home import EXIT_ELSEWHERE, Home
 from isoscale.runtime.instructions import Done, Emit, Fail, Instruction, Kill, ReportedError, Restart, Start, Tell
 from isoscale.runtime.journal import Journal, Observer, RunResult
 from isoscale.runtime.machine import machine_id
@@ -77,9 +79,10 @@ async def resume_job(
     """Take over a job whose coordinator is gone: with the executors that are alive, else from a checkpoint."""
     control = Control(directory, field="DIR")
     job = control.load_job()
+    spec = replace(job.spec, out=str(directory.resolve()))  # it may have been moved since
     plan = [(step, DeviceSet.parse(devices)) for step, devices in job.plan]
     coordinator = _Coordinator(
-        job.spec,
+        spec,
         job.settings,
         DeviceSet.parse(job.target),
         plan,
@@ -127,7 +130,9 @@ class _Coordinator:
         self._remote = Remote(self._door, self._hearing)
         self._outcome: asyncio.Future[Done | Fail] = asyncio.get_running_loop().create_future()
         self._journal = Journal(spec, observer, clock)
-        self._checkpoints = Published(spec, settings.keep_checkpoints, self._warn)
+        self._home = Home(Path(spec.out), control.token)
+        self._place = Path(spec.out)
+        self._checkpoints = Published(spec, settings.keep_checkpoints, self._home.find, self._warn)
         self.membership.roster.reserve(self._journal.num_executors)
         # One that only ever waited is in no event, and may be alive.
         self.membership.roster.reserve(1 + max(control.load_executors(), default=-1))
@@ -156,7 +161,10 @@ class _Coordinator:
                 remote = [executor for executor in self._hellos if executor not in self._processes]
                 await asyncio.gather(self._remote.dismiss(remote), self._processes.close())
                 await self._output.finish()
-                self._journal.close(list(self._hellos.values()))
+                self._look_after_home()
+                place = Path(self._journal.result.saved or self._place / "final.pt").parent
+                rescued = self._home.is_rescued(place)
+                self._journal.close(list(self._hellos.values()), place, rescued=rescued)
                 self._control.close()
         return self._journal.result
 
@@ -251,6 +259,7 @@ class _Coordinator:
         while True:
             await asyncio.sleep(_TICK_S)
             now = self._clock.monotonic()
+            self._look_after_home()
             self._door.acknowledge()
             for executor in self._processes:
                 if reason := self._why_dead(executor, now):
@@ -276,6 +285,25 @@ class _Coordinator:
         else:
             self._door.drop(executor)
             self._do(functools.partial(self.membership.on_lost, executor, reason))
+
+    def _look_after_home(self) -> None:
+        """Say so when the run's directory is not where it was."""
+        with contextlib.suppress(OSError):
+            place = self._home.find()
+            if place != self._place:
+                self._place = place
+                self._warn(self._home.news(place))
+                self._settle(place)
+
+    def _settle(self, place: Path) -> None:
+        """Newcomers, commands and a successor find the run where it is now."""
+        self._spec = replace(self._spec, out=str(place))
+        (place / "logs").mkdir(exist_ok=True)
+        self._control.settle(place, self._door.url)
+        self._processes.moved(self._spec, self._control.path / "token")
+        self._output.moved(self._spec)
+        self._save_job()
+        self._save_executors()
 
     def _first(self) -> int | None:
         """Whose output is shown."""
@@ -339,6 +367,8 @@ class _Coordinator:
             case m.Warned():
                 self._warn(message.message)
             case m.Saved():
+                saved_at = self._place / message.path
+                journal.result.saved = "" if saved_at.parent == self._home.out else str(saved_at)
                 journal.write("checkpoint", step=message.step, path=message.path, seconds=message.seconds)
                 self._do(membership.on_result_saved)
             case m.Left():
@@ -453,6 +483,8 @@ class _Coordinator:
         if isinstance(outcome, Done):
             result.exit_code, result.digest, result.step = 0, outcome.digest, outcome.step
             result.stop_reason = outcome.stop_reason
+            if result.saved and self._home.is_rescued(Path(result.saved).parent):
+                result.exit_code = EXIT_ELSEWHERE
             self._journal.write("finished", step=outcome.step, digest=outcome.digest)
             for executor in self._processes:
                 self._door.send(executor, m.Dismiss())

@@ -6,12 +6,14 @@ replaced. A disk that is full costs a warning: events wait in memory until they 
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from isoscale.clock import Clock
+from isoscale.errors import UserError
 from isoscale.protocol import messages as m
 from isoscale.protocol.events import EventLog, read_events
 from isoscale.protocol.files import write_json_atomic
@@ -51,6 +53,8 @@ class RunResult:
     epoch: int | None = None
     total: int = 0
     stop_reason: str = ""
+    #: where the result is, if not in the run's directory
+    saved: str = ""
     error: str = ""
     traceback: str = ""
     seconds: float = 0.0
@@ -75,9 +79,17 @@ class Journal:
         self._seen_streamed = _Seen()
         #: ids below this one were used by an earlier coordinator
         self.num_executors = 0
-        if path.exists():
-            self._read_back(path)
-        self._log = EventLog(path, clock)
+        try:
+            if path.exists():
+                self._read_back(path)
+            self._log = EventLog(path, clock)
+        except OSError as error:
+            raise UserError(
+                field="DIR",
+                value=spec.out,
+                problem=f"its events.jsonl cannot be used ({error.strerror or error})",
+                remedy="move it away",
+            ) from None
         self._waiting: deque[tuple[str, float, dict[str, Any]]] = deque(maxlen=_MAX_WAITING)
         #: generation and number of beats by executor
         self._beats: dict[int, tuple[int, int]] = {}
@@ -191,7 +203,8 @@ class Journal:
 
     # ---- the end ----
 
-    def close(self, executors: list[m.Hello]) -> None:
+    def close(self, executors: list[m.Hello], place: Path, *, rescued: bool = False) -> None:
+        """`place` is where the run's directory is, or, `rescued`, another one because that is gone."""
         result = self.result
         summary = {
             "format": 1,
@@ -209,12 +222,20 @@ class Journal:
             "job": asdict(self._spec),
         }
         try:
-            write_json_atomic(Path(self._spec.out) / "summary.json", summary)
+            write_json_atomic(place / "summary.json", summary)
         except (OSError, ValueError) as error:
             self._observer.on_event("warning", {"message": f"summary.json cannot be written: {error}"})
+        if rescued:
+            self._go_on_in(place / "events.jsonl")
         if reason := self._write_waiting():
             self._observer.on_event("warning", {"message": f"{len(self._waiting)} events are lost: {reason}"})
         self._log.close()
+
+    def _go_on_in(self, path: Path) -> None:
+        with contextlib.suppress(OSError):
+            self._log.copy_to(path)
+            self._log.close()
+            self._log = EventLog(path, self._clock)
 
 
 class _Seen:

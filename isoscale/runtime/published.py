@@ -20,20 +20,21 @@ __all__ = ["Published"]
 
 
 class Published:
-    def __init__(self, spec: JobSpec, keep: int, warn: Callable[[str], None]) -> None:
-        """`keep`: how many stay. `warn` is told of whatever cannot be used or done."""
+    def __init__(self, spec: JobSpec, keep: int, home: Callable[[], Path], warn: Callable[[str], None]) -> None:
+        """`keep`: how many stay. `home`: the run's directory. `warn` is told of whatever cannot be used or done."""
         self._spec = spec
         self._keep = keep
         self._warn = warn
-        self._directory = Path(spec.out) / "checkpoints"
+        self._home = home
         #: step and time of the last one that this coordinator has published
         self.last: tuple[int, float] | None = None
 
     def newest(self, *, required: bool) -> tuple[str, int]:
         """Path and step of the newest whole one that fits the job; ("", 0) if there is none, or UserError."""
+        directory = self._home() / "checkpoints"
         with contextlib.suppress(OSError):
-            checkpoint.clean_temporaries(self._directory)  # of those who died while they wrote
-        found = checkpoint.newest(self._directory, self._warn) if self._directory.is_dir() else None
+            checkpoint.clean_temporaries(directory)  # of those who died while they wrote
+        found = checkpoint.newest(directory, self._warn) if directory.is_dir() else None
         if found is None:
             if required:
                 raise UserError(
@@ -51,8 +52,8 @@ class Published:
         """Give one that was written its name: the fields of the event; None if it does not count."""
         try:
             written = checkpoint.Written(**message.written)
-            path = checkpoint.publish(self._directory, written, self._keep)
-        except (CheckpointError, ValueError, TypeError) as error:
+            path = checkpoint.publish(self._home() / "checkpoints", written, self._keep)
+        except (CheckpointError, OSError, ValueError, TypeError) as error:
             self._warn(str(error))
             return None
         self.last = (message.step, now)
