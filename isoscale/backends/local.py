@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 from isoscale import env
 from isoscale.backends.lines import Cut, Excerpt, clean
@@ -109,7 +110,7 @@ async def start_process(
     """`newcomer`: it prepares beside a job that trains, at a lower priority, which it gives up when it joins."""
     if newcomer and can_lower_priority():
         command = ["nice", "-n", str(_NEWCOMER_NICE), *command]
-    with log.open("ab") as file:
+    with _log_file(log) as file:
         process = await asyncio.create_subprocess_exec(
             *command,
             env=dict(environment),
@@ -119,6 +120,14 @@ async def start_process(
             start_new_session=True,
         )
     return LocalProcess(process, log)
+
+
+def _log_file(log: Path) -> BinaryIO:
+    """What the process writes is lost if the directory of logs is gone: that is no reason to do without the process."""
+    try:
+        return log.open("ab")
+    except (FileNotFoundError, NotADirectoryError):
+        return open(os.devnull, "ab")
 
 
 class NewLines:

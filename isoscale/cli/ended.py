@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
+from isoscale.protocol.files import read_small_json
 from isoscale.runtime.control import control_directory
+from isoscale.runtime.home import EXIT_ELSEWHERE
 from isoscale.runtime.link import ADDRESS_FILE
 
 __all__ = ["status_after"]
@@ -17,14 +18,16 @@ def status_after(directory: Path) -> dict[str, Any] | None:
 
     A coordinator that ends takes its address away and leaves a summary; one that was killed does neither.
     """
-    if (control_directory(directory) / ADDRESS_FILE).exists():
-        return None
     try:
-        summary = json.loads((directory / "summary.json").read_text(encoding="utf-8"))
+        if (control_directory(directory) / ADDRESS_FILE).exists():
+            return None
+        summary = read_small_json(directory / "summary.json")
         job = summary["job"]
         # One that was broken off leaves no error.
         unhappy = "failed" if summary["error"] else "interrupted"
-        state = {0: "finished", 130: "stopped", 143: "stopped"}.get(summary["exit_code"], unhappy)
+        state = {0: "finished", EXIT_ELSEWHERE: "finished", 130: "stopped", 143: "stopped"}.get(
+            summary["exit_code"], unhappy
+        )
         return {
             "job": Path(job["script"]).name,
             "state": state,

@@ -15,7 +15,8 @@ from isoscale.cli.live_job import Ca
 from isoscale.cli.progress import count
 from isoscale.cli.scripts import resolved, script_here
 from isoscale.errors import IsoscaleError, UserError
-from isoscale.runtime.control import control_directory, read_address
+from isoscale.protocol.files import read_small
+from isoscale.runtime.control import MAX_TOKEN_BYTES, control_directory, read_address
 
 __all__ = ["executor"]
 
@@ -103,7 +104,7 @@ def _address(join: str, token_file: Path | None) -> tuple[str, Path]:
 
 def _token(path: Path) -> str:
     try:
-        token = path.read_text().strip()
+        token = read_small(path, MAX_TOKEN_BYTES).decode("utf-8").strip()
         problem = "" if token else "is empty"
     except OSError as error:
         problem = f"cannot be read ({error.strerror})"

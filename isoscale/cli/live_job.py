@@ -22,6 +22,7 @@ from isoscale.cli.screen import console_of_a_job
 from isoscale.cli.waiting import answer_to
 from isoscale.errors import IsoscaleError, UserError
 from isoscale.runtime.handle import JobHandle
+from isoscale.runtime.home import EXIT_ELSEWHERE
 
 __all__ = ["Ca", "checkpoint", "resume", "scale", "status", "stop"]
 
@@ -143,7 +144,7 @@ def resume(
         raise UserError(field="DIR", value=directory, problem="no such directory", remedy="give the --out of a run")
     with Progress(console) as progress:
         result = asyncio.run(resume_job(directory.resolve(), progress, new_code=new_code, heed_signals=True))
-    if result.exit_code == 0:
+    if result.exit_code in (0, EXIT_ELSEWHERE):
         report_success(console, result, 0, directory)
     else:
         report_failure(result, directory)

@@ -18,6 +18,7 @@ from isoscale.analysis.words import subtitle, title
 from isoscale.cli.promises import promises_table, verdict_of
 from isoscale.errors import UserError
 from isoscale.protocol.events import read_events
+from isoscale.protocol.files import read_small_json
 
 __all__ = ["report"]
 
@@ -158,7 +159,7 @@ def _write(path: Path, contents: bytes) -> None:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = read_small_json(path)
     except (OSError, ValueError):
         return {}
     return value if isinstance(value, dict) else {}

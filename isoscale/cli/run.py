@@ -20,6 +20,7 @@ from isoscale.cli.promises import warn_if_broken
 from isoscale.cli.screen import console_of_a_job
 from isoscale.runtime.coordinator import RunResult, run_job
 from isoscale.runtime.door import Security, check_security
+from isoscale.runtime.home import EXIT_ELSEWHERE
 from isoscale.types import Settings
 
 __all__ = ["ToldExit", "report_failure", "report_success", "run", "show_traceback"]
@@ -189,7 +190,7 @@ def run(
         )
         result = asyncio.run(job)
     shown = out if out is not None else Path(os.path.relpath(directory))
-    if result.exit_code == 0:
+    if result.exit_code in (0, EXIT_ELSEWHERE):
         report_success(console, result, workers, shown)
     else:
         report_failure(result, shown)
@@ -210,7 +211,10 @@ def report_success(console: Console, result: RunResult, workers: int, out: objec
         highlight=False,
     )
     console.print(f"digest {result.digest}", highlight=False)
-    console.print(f"result {out}/final.pt", highlight=False)
+    console.print(f"result {result.saved or f'{out}/final.pt'}", highlight=False)
+    if result.exit_code == EXIT_ELSEWHERE:
+        text = f"isoscale: {out} cannot be written any more; result and event log are in {Path(result.saved).parent}"
+        console.print(Text(text, style="yellow"), highlight=False)
 
 
 def report_failure(result: RunResult, out: object) -> None:

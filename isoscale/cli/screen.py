@@ -80,6 +80,8 @@ class Screen:
         if outlet is not None:
             outlet.patience_s = None if outlet.isatty() else _PATIENCE_S
             outlet.gone |= self._thread.is_alive()
+        with self._lock:
+            self._waiting.clear()
 
     def _wake(self) -> None:
         if self._thread is None:

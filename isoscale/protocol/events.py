@@ -14,7 +14,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
+from isoscale.protocol.files import open_regular
+
 __all__ = ["EventLog", "read_events"]
+
+#: bytes that are read as one line
+_MAX_LINE = 16 * 2**20
 
 
 class _Now(Protocol):
@@ -44,6 +49,14 @@ class EventLog:
         if self._torn:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
+    def copy_to(self, path: Path) -> None:
+        """All that was written, also if the file has no name any more. Raises OSError."""
+        with path.open("wb") as copy:
+            at = 0
+            while data := os.pread(self._file.fileno(), 2**20, at):
+                copy.write(data)
+                at += len(data)
+
     def close(self) -> None:
         self._file.close()
 
@@ -57,11 +70,12 @@ class EventLog:
 
 
 def read_events(path: Path) -> Iterator[dict[str, Any]]:
-    with path.open(encoding="utf-8") as lines:
-        for line in lines:
+    """Raises OSError. Lines that are no event are skipped, whatever they are."""
+    with open_regular(path) as file:
+        while line := file.readline(_MAX_LINE):
             try:
                 event = json.loads(line)
-            except json.JSONDecodeError:
+            except (ValueError, RecursionError):
                 continue
             if isinstance(event, dict) and "event" in event:
                 yield event

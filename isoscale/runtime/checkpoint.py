@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from isoscale.errors import CheckpointError
-from isoscale.protocol.files import sync_directory, write_text_synced
+from isoscale.protocol.files import open_regular, sync_directory, write_text_synced
 from isoscale.runtime.checkpoint_rules import Identity, check_identity
 from isoscale.runtime.manifest import Broken, Manifest, data_name, manifest_name, steps_in, whole
 
@@ -187,7 +187,7 @@ def _name_data(directory: Path, written: Written) -> None:
         temporary.replace(path)
         return
     # An earlier call may have come this far; only the digest tells its file from an older one of the same step.
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         if hashlib.file_digest(file, "sha256").hexdigest() != written.sha256:
             raise FileNotFoundError(temporary)
 

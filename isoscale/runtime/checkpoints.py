@@ -43,7 +43,7 @@ class _Wish:
 class CheckpointWriter:
     def __init__(
         self,
-        directory: Path,
+        directory: Callable[[], Path],
         identity: checkpoint.Identity,
         tag: str,
         every: int,
@@ -125,6 +125,14 @@ class CheckpointWriter:
         if self._thread is not None:
             self._thread.join()
 
+    def _place(self) -> Path:
+        try:
+            return self._directory()
+        except OSError as error:
+            remedy = "make room for a directory beside --out"
+            problem = f"there is no place for it ({error.strerror})"
+            raise CheckpointError(path="checkpoint", problem=problem, remedy=remedy) from error
+
     def _write(
         self, snapshot: dict[str, Any], step: int, generation: int, blocked: float, *, final: bool = False
     ) -> bool:
@@ -134,7 +142,7 @@ class CheckpointWriter:
                 os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
         try:
             written = checkpoint.write(
-                self._directory, snapshot, step=step, identity=self._identity, tag=f"{self._tag}-{generation}"
+                self._place(), snapshot, step=step, identity=self._identity, tag=f"{self._tag}-{generation}"
             )
         except CheckpointError as error:
             self._last_step = -1

@@ -15,8 +15,8 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
-import json
 import os
+import pwd
 import secrets
 import shutil
 import stat
@@ -32,24 +32,28 @@ from isoscale.backends.local import born
 from isoscale.errors import UserError
 from isoscale.kinds import DeviceSet
 from isoscale.protocol import messages as m
-from isoscale.protocol.files import write_json_atomic, write_text_atomic
+from isoscale.protocol.files import read_small, read_small_json, write_json_atomic, write_text_atomic
 from isoscale.runtime.absence import stopped
 from isoscale.runtime.link import ADDRESS_FILE
 from isoscale.runtime.machine import machine_id
 from isoscale.types import JobSpec, Settings
 
 __all__ = [
+    "MAX_TOKEN_BYTES",
     "Control",
     "SavedJob",
     "check_scale",
+    "check_spec",
     "closed_on_error",
     "control_directory",
     "memory_directory",
     "parse_target",
     "read_address",
+    "read_token",
     "saved",
 ]
 
+MAX_TOKEN_BYTES = 4096
 #: a file system in memory, where the system has one
 _MEMORY = Path("/dev/shm")
 
@@ -78,22 +82,19 @@ class Control:
         self.path = control_directory(out)
         try:
             self.path.mkdir(exist_ok=True)
-            self._lock: IO[str] = (self.path / "lock").open("a+")
-        except OSError as error:
-            raise _cannot_write(field, out, error) from None
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self._lock.close()
+            self._locks = [_locked(self.path / "lock")]
+        except BlockingIOError:
             raise stopped(out, field=field) or UserError(
                 field=field, value=out, problem="another coordinator runs this job", remedy="see isoscale status"
             ) from None
+        except OSError as error:
+            raise _cannot_write(field, out, error) from None
         try:
             self.token = self._read_token()
             self.term = self._read_term() + 1
             write_text_atomic(self.path / "term", f"{self.term}\n")
         except OSError as error:
-            self._lock.close()
+            self._unlock()
             raise _cannot_write(field, out, error) from None
 
     def meeting_place(self) -> Path:
@@ -103,6 +104,16 @@ class Control:
         """
         directory = memory_directory(self.token, make=True) or self.path.resolve()
         return directory / f"store-{self.term}"
+
+    def settle(self, out: Path, url: str) -> None:
+        """The run's directory is another one now: moved, or new. Raises OSError."""
+        self.path = control_directory(out)
+        self.path.mkdir(exist_ok=True)
+        self._locks.append(_locked(self.path / "lock"))
+        if not (self.path / "token").exists():
+            write_text_atomic(self.path / "token", self.token, mode=0o600)
+        write_text_atomic(self.path / "term", f"{self.term}\n")
+        self.announce(url)
 
     def announce(self, url: str) -> None:
         """Where this coordinator is, and by what others know whether it still runs."""
@@ -116,8 +127,10 @@ class Control:
         """Raises UserError if there is no run here."""
         path = self.path / "job.json"
         try:
-            return msgspec.json.decode(path.read_bytes(), type=SavedJob, dec_hook=lambda _, text: Path(text))
-        except (OSError, msgspec.DecodeError) as error:
+            job = msgspec.json.decode(read_small(path), type=SavedJob, dec_hook=lambda _, text: Path(text))
+            check_spec(job.spec)
+            return job
+        except (OSError, ValueError, RecursionError) as error:
             raise UserError(
                 field="DIR",
                 value=self.path.parent,
@@ -130,31 +143,36 @@ class Control:
 
     def load_executors(self) -> dict[int, dict[str, Any]]:
         with contextlib.suppress(OSError, ValueError):
-            return {int(e): fields for e, fields in json.loads((self.path / "executors.json").read_text()).items()}
+            return {int(e): fields for e, fields in read_small_json(self.path / "executors.json").items()}
         return {}
 
     def result(self) -> dict[str, Any]:
         with contextlib.suppress(OSError, ValueError):
-            found: dict[str, Any] = json.loads((self.path / "result.json").read_text())
-            return found
+            found = read_small_json(self.path / "result.json")
+            return found if isinstance(found, dict) else {}
         return {}
 
     def close(self) -> None:
         """The job is over or goes on without this coordinator: nobody is at the address any more."""
-        (self.path / ADDRESS_FILE).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # it may be gone, with all that was in it
+            (self.path / ADDRESS_FILE).unlink(missing_ok=True)
         if (directory := memory_directory(self.token)) is not None:
             shutil.rmtree(directory, ignore_errors=True)
-        self._lock.close()
+        self._unlock()
+
+    def _unlock(self) -> None:
+        for lock in self._locks:
+            lock.close()
 
     def _read_token(self) -> str:
         path = self.path / "token"
         if not path.exists():
             write_text_atomic(path, secrets.token_urlsafe(32), mode=0o600)
-        return path.read_text().strip()
+        return read_token(path)
 
     def _read_term(self) -> int:
         with contextlib.suppress(OSError, ValueError):
-            return int((self.path / "term").read_text())
+            return int(read_small(self.path / "term", 100))
         return 0
 
 
@@ -166,6 +184,17 @@ def closed_on_error(control: Control) -> Iterator[None]:
     except BaseException:
         control.close()
         raise
+
+
+def _locked(path: Path) -> IO[str]:
+    """Raises BlockingIOError if somebody else has it, and OSError."""
+    lock = path.open("a+")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BaseException:
+        lock.close()
+        raise
+    return lock
 
 
 def memory_directory(token: str, *, make: bool = False) -> Path | None:
@@ -184,21 +213,61 @@ def memory_directory(token: str, *, make: bool = False) -> Path | None:
 
 
 def _cannot_write(field: str, out: Path, error: OSError) -> UserError:
+    problem = f"cannot be written ({error.strerror})"
+    if isinstance(error, PermissionError):
+        owner = _owner(Path(error.filename or out))
+        return UserError(
+            field=field, value=out, problem=f"{problem}: it belongs to {owner}", remedy=f"run this as {owner}"
+        )
+    return UserError(field=field, value=out, problem=problem, remedy="free space, or give another one")
+
+
+def _not_permitted(out: Path, error: PermissionError) -> UserError:
+    """Somebody else's job, most likely: who asks must be who runs it."""
+    path = Path(error.filename or out)
+    owner = _owner(path)
     return UserError(
-        field=field,
+        field="DIR",
         value=out,
-        problem=f"cannot be written ({error.strerror})",
-        remedy="free space, or give another one",
+        problem=f"its {path.name} cannot be read ({error.strerror}): it belongs to {owner}",
+        remedy=f"run this as {owner}, who runs the job",
     )
+
+
+def _owner(path: Path) -> str:
+    """Of the path, or, if not even that may be known, of the directory above it that tells."""
+    for one in (path, *path.absolute().parents):
+        with contextlib.suppress(OSError):
+            owner = one.stat().st_uid
+            with contextlib.suppress(KeyError):
+                return pwd.getpwuid(owner).pw_name
+            return f"user {owner}"
+    return "somebody else"
+
+
+def read_token(path: Path) -> str:
+    """Raises OSError."""
+    return read_small(path, MAX_TOKEN_BYTES).decode(errors="replace").strip()
+
+
+def check_spec(spec: JobSpec) -> None:
+    """What a file says of a job may be damaged or made up: its numbers are held against the same bounds as options."""
+    limits.within(spec.workers, "workers", limits.LOGICAL_WORKERS)
+    limits.within(spec.threads, "threads", limits.THREADS)
+    limits.within(spec.seed, "seed", limits.SEED)
+    limits.within(spec.until, "until", limits.STEP)
+    limits.within(spec.audit_every, "audit_every", limits.AUDIT_EVERY)
 
 
 def read_address(out: Path) -> tuple[str, str]:
     """The coordinator's URL and the run's token. Raises UserError if nobody is there."""
     control = control_directory(out)
     try:
-        address = json.loads((control / ADDRESS_FILE).read_text())
-        return str(address["url"]), (control / "token").read_text().strip()
-    except (OSError, ValueError, KeyError):
+        address = read_small_json(control / ADDRESS_FILE)
+        return str(address["url"]), read_token(control / "token")
+    except PermissionError as error:
+        raise _not_permitted(out, error) from None
+    except (OSError, ValueError, KeyError, TypeError):
         if not (control / "job.json").exists():
             problem, remedy = "not the directory of a run", "give the --out directory of isoscale run"
         else:

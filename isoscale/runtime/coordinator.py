@@ -33,6 +33,7 @@ from isoscale.runtime.freezing import Frozen, freeze_anew, go_on_with, still_ali
 from isoscale.runtime.goal import Goal, PlanEntry
 from isoscale.runtime.headway import Headway
 from isoscale.runtime.hearing import Hearing, Verdict
+from isoscale.runtime.home import EXIT_ELSEWHERE, Home
 from isoscale.runtime.instructions import (
     Ask,
     Done,
@@ -128,13 +129,14 @@ async def resume_job(
     control = Control(directory, field="DIR")
     with closed_on_error(control):
         job = control.load_job()
+        spec = replace(job.spec, out=str(directory.resolve()))  # it may have been moved since
         alive = survivors(control.load_executors(), machine_id(), born).local
         if new_code and alive:
             raise still_alive(directory, sorted(alive))
-        frozen = go_on_with(replace(job.spec, out=str(directory)), new_code=new_code)
+        frozen = go_on_with(spec, new_code=new_code)
     plan = [(step, DeviceSet.parse(devices)) for step, devices in job.plan]
     coordinator = _Coordinator(
-        frozen.of(job.spec),
+        frozen.of(spec),
         job.settings,
         DeviceSet.parse(job.target),
         plan,
@@ -188,7 +190,9 @@ class _Coordinator:
         self._outcome: asyncio.Future[Done | Fail | Stop] = asyncio.get_running_loop().create_future()
         self._journal = Journal(spec, observer, clock)
         self.membership.headway = Headway(self._journal.reached, self._journal.attempts)
-        self._checkpoints = Published(spec, settings.keep_checkpoints, self._warn)
+        self._home = Home(Path(spec.out), control.token)
+        self._place = Path(spec.out)
+        self._checkpoints = Published(spec, settings.keep_checkpoints, self._home.find, self._warn)
         self.membership.roster.reserve(self._journal.num_executors)
         # One that only ever waited is in no event, and may be alive.
         self.membership.roster.reserve(1 + max(control.load_executors(), default=-1))
@@ -236,7 +240,10 @@ class _Coordinator:
                 await asyncio.gather(self._remote.dismiss(remote), self._processes.close())
                 await self._output.finish()
                 self._perform(self._desk.close(self._how_it_ended()))
-                self._journal.close(list(self._hellos.values()))
+                self._look_after_home()
+                place = Path(self._journal.result.saved or self._place / "final.pt").parent
+                rescued = self._home.is_rescued(place)
+                self._journal.close(list(self._hellos.values()), place, rescued=rescued)
                 self._control.close()
         return self._journal.result
 
@@ -372,6 +379,7 @@ class _Coordinator:
                 # What was said meanwhile is read before anybody is judged.
                 await asyncio.sleep(_TICK_S)
             now = self._time.now()
+            self._look_after_home()
             self._door.acknowledge()
             if self._outcome.done():
                 continue  # whoever is silent now may: it was told to go
@@ -424,6 +432,25 @@ class _Coordinator:
             self._door.drop(executor)
             self._do(functools.partial(self.membership.on_lost, executor, verdict.reason))
             self._save_executors()
+
+    def _look_after_home(self) -> None:
+        """Say so when the run's directory is not where it was."""
+        with contextlib.suppress(OSError):
+            place = self._home.find()
+            if place != self._place:
+                self._place = place
+                self._warn(self._home.news(place))
+                self._settle(place)
+
+    def _settle(self, place: Path) -> None:
+        """Newcomers, commands and a successor find the run where it is now."""
+        self._spec = replace(self._spec, out=str(place))
+        (place / "logs").mkdir(exist_ok=True)
+        self._control.settle(place, self._door.url)
+        self._processes.moved(self._spec, self._control.path / "token")
+        self._output.moved(self._spec)
+        self._save_job()
+        self._save_executors()
 
     def _first(self) -> int | None:
         """Whose output is shown."""
@@ -499,12 +526,14 @@ class _Coordinator:
             case m.Warned():
                 self._warn(message.message)
             case m.Saved():
+                saved_at = self._place / message.path
+                journal.result.saved = "" if saved_at.parent == self._home.out else str(saved_at)
                 journal.write("checkpoint", step=message.step, path=message.path, seconds=message.seconds)
                 self._do(membership.on_result_saved)
             case m.Uses():
                 self._on_uses(executor, message)
             case m.Landed():
-                self._do(lambda: hear(membership, executor, message, self._clock.monotonic()))
+                self._do(lambda: hear(membership, executor, message, self._time.now()))
                 if (error := self.provenance.joined(executor)) is not None:
                     self._do(functools.partial(membership.on_unlike, executor, error))
             case m.Left():
@@ -621,6 +650,8 @@ class _Coordinator:
         if isinstance(outcome, Done):
             result.exit_code, result.digest, result.step = 0, outcome.digest, outcome.step
             result.stop_reason = outcome.stop_reason
+            if result.saved and self._home.is_rescued(Path(result.saved).parent):
+                result.exit_code = EXIT_ELSEWHERE
             self._journal.write("finished", step=outcome.step, digest=outcome.digest)
             for executor in self._processes:
                 self._door.send(executor, m.Dismiss())

@@ -34,8 +34,9 @@ from isoscale.protocol.files import write_json_atomic
 from isoscale.runtime.checkpoint import Identity
 from isoscale.runtime.checkpoints import CheckpointWriter
 from isoscale.runtime.code.imports import watching
-from isoscale.runtime.control import control_directory, memory_directory
+from isoscale.runtime.control import control_directory, memory_directory, read_token
 from isoscale.runtime.execute import code_of, execute, exit_of
+from isoscale.runtime.home import Home, is_elsewhere
 from isoscale.runtime.job import Job, Value, step_loss
 from isoscale.runtime.link import Link, address_here, find_coordinator, open_socket
 from isoscale.runtime.loader import Place
@@ -49,6 +50,7 @@ from isoscale.runtime.whereabouts import Trail, trail_path
 
 __all__ = ["run_executor"]
 
+RESULT = "final.pt"
 #: how long a process that is just starting looks for a coordinator, while the run's directory names one
 _FIRST_CONNECTION_S, _RETRY_S = 60.0, 0.2
 #: and while somebody takes the connection and does not answer: a coordinator that is stopped, or swapped out
@@ -102,8 +104,9 @@ def run_executor(train: Callable[[Job], Any]) -> NoReturn:
     assert url is not None
     assert token_file is not None
     assert executor is not None
-    token, path = token_file.read_text().strip(), f"/executor/{executor}"
+    token, path = read_token(token_file), f"/executor/{executor}"
     url, socket_, welcome = _first_connection(url, path, token, token_file.parent)
+    home = Home(Path(welcome.spec.out), token)
     host = env.host() or address_here(welcome.settings.host, socket_)
     member = Member(executor, welcome.settings, host)
     told: list[Uses] = []
@@ -123,7 +126,7 @@ def run_executor(train: Callable[[Job], Any]) -> NoReturn:
     threading.Thread(target=_beat, args=(member,), name="heartbeat", daemon=True).start()
     member.hello = hello = _set_up(welcome, host)
     member.writer = CheckpointWriter(
-        Path(welcome.spec.out) / "checkpoints",
+        lambda: home.find() / "checkpoints",
         Identity.of(welcome.spec, fingerprint=hello.fingerprint),
         str(executor),
         welcome.settings.checkpoint_every,
@@ -133,7 +136,7 @@ def run_executor(train: Callable[[Job], Any]) -> NoReturn:
     link.send(hello)
     forgive_full_disk(lambda message: link.send(m.Warned(message=message)))
     _catch_notice(member)
-    code = _run(train, welcome, member, told[0])
+    code = _run(train, welcome, member, home, told[0])
     link.close()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -149,7 +152,7 @@ def _introduction(member: Member, told: list[Uses]) -> m.Rejoin | None:
     return rejoin
 
 
-def _run(train: Callable[[Job], Any], welcome: m.Welcome, member: Member, uses: Uses) -> int:
+def _run(train: Callable[[Job], Any], welcome: m.Welcome, member: Member, home: Home, uses: Uses) -> int:
     """The training function, from where this executor comes in, and what is to be said of its end."""
     job: Job | None = None
     try:
@@ -163,11 +166,11 @@ def _run(train: Callable[[Job], Any], welcome: m.Welcome, member: Member, uses: 
         member.writer.finish()
         finished = m.Finished(executor=member.executor, step=job.step, digest=digest, stop_reason=job._stop_reason)
         if job.is_main:
-            _save_result(job, member.link, finished)
+            _save_result(job, member.link, home, finished)
         member.finished = finished
         member.link.send(finished)
         final = job
-        member.wait_dismissed(lambda: _save_result(final, member.link, finished))
+        member.wait_dismissed(lambda: _save_result(final, member.link, home, finished))
     except Leaving as leaving:
         member.writer.finish()
         member.link.send(m.Left(reason=str(leaving)))
@@ -177,7 +180,7 @@ def _run(train: Callable[[Job], Any], welcome: m.Welcome, member: Member, uses: 
         rank = job._engine.turn.logical_rank if job is not None else None
         if job is not None:
             with contextlib.suppress(Exception):
-                _save_after_crash(job, member)
+                _save_after_crash(job, member, home)
         return _report_failure(member, job, rank, error)
     return 0
 
@@ -261,23 +264,41 @@ def _catch_notice(member: Member) -> None:
     signal.signal(signal.SIGTERM, notice)
 
 
-def _save_result(job: Job, link: Link, finished: m.Finished) -> None:
-    start, path = time.perf_counter(), job.out / "final.pt"
+def _save_result(job: Job, link: Link, home: Home, finished: m.Finished) -> None:
+    start = time.perf_counter()
     state = job._state.final(job.step)
     result = {"step": finished.step, "digest": finished.digest, "stop_reason": finished.stop_reason}
     try:
-        atomic_save(state, path)
-        write_json_atomic(control_directory(job.out) / "result.json", result)
+        path = _written(home, state, result)
     except (OSError, RuntimeError) as error:  # torch's own writer raises the latter
         reason = next((e.strerror for e in (error, error.__context__) if isinstance(e, OSError) and e.strerror), error)
         raise IsoscaleError(
-            f"{path}: training is done, but its result cannot be written ({reason}); free space on the disk, "
-            f"then isoscale resume {job.out} goes on from the last checkpoint"
+            f"{job.out / RESULT}: training is done, but its result cannot be written ({reason}); free space on the "
+            f"disk, then isoscale resume {job.out} goes on from the last checkpoint"
         ) from error
-    link.send(m.Saved(step=job.step, path=path.name, seconds=round(time.perf_counter() - start, 6)))
+    shown = RESULT if path.parent == home.out else str(path)
+    link.send(m.Saved(step=job.step, path=shown, seconds=round(time.perf_counter() - start, 6)))
 
 
-def _save_after_crash(job: Job, member: Member) -> None:
+def _written(home: Home, state: dict[str, Any], result: dict[str, Any]) -> Path:
+    """Where the result is: in the run's directory, or where that went, or beside it if it cannot be written."""
+    place = home.find()
+    try:
+        return _write_result(place, state, result)
+    except (OSError, RuntimeError) as error:
+        if home.is_rescued(place) or not is_elsewhere(error):
+            raise
+        return _write_result(home.rescue(), state, result)
+
+
+def _write_result(place: Path, state: dict[str, Any], result: dict[str, Any]) -> Path:
+    atomic_save(state, place / RESULT)
+    control_directory(place).mkdir(exist_ok=True)
+    write_json_atomic(control_directory(place) / "result.json", result)
+    return place / RESULT
+
+
+def _save_after_crash(job: Job, member: Member, home: Home) -> None:
     """The script raised. In a turn, the last committed step is still whole; outside turns it is half done."""
     engine = job._engine
     loader = next((one for one in job._training_loaders.values() if one.is_open), None)
@@ -287,7 +308,7 @@ def _save_after_crash(job: Job, member: Member) -> None:
         engine.rewind()
         member.writer.write_now(job, loader, member.generation)
     elif job.step and not job._approaching:
-        atomic_save(job._state.final(job.step), job.out / "crashed.pt")
+        atomic_save(job._state.final(job.step), home.find() / "crashed.pt")
 
 
 def _report_failure(member: Member, job: Job | None, logical_rank: int | None, error: BaseException) -> int:

@@ -6,12 +6,14 @@ replaced. A disk that is full costs a warning: events wait in memory until they 
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from isoscale.clock import Clock
+from isoscale.errors import UserError
 from isoscale.protocol import messages as m
 from isoscale.protocol.events import EventLog, read_events
 from isoscale.protocol.files import write_json_atomic
@@ -20,6 +22,8 @@ from isoscale.types import JobSpec
 __all__ = ["Journal", "Observer", "RunResult"]
 
 _MAX_WAITING = 100_000
+#: more than an executor keeps to say again to the next coordinator (`runtime.link`)
+_MAX_SEEN = 200_000
 _SPEED_EVERY = 5
 
 
@@ -49,6 +53,8 @@ class RunResult:
     epoch: int | None = None
     total: int = 0
     stop_reason: str = ""
+    #: where the result is, if not in the run's directory
+    saved: str = ""
     error: str = ""
     traceback: str = ""
     seconds: float = 0.0
@@ -69,8 +75,8 @@ class Journal:
         self._observer = observer
         self._clock = clock
         path = Path(spec.out) / "events.jsonl"
-        self._seen_logs: set[tuple[int, int, str]] = set()
-        self._seen_streamed: set[tuple[Any, ...]] = set()
+        self._seen_logs = _Seen()
+        self._seen_streamed = _Seen()
         #: the highest step that any coordinator has seen committed, and how often everybody was lost since
         self.reached = self.attempts = 0
         #: ids below this one were used by an earlier coordinator
@@ -78,9 +84,17 @@ class Journal:
         #: requests that an earlier coordinator has accepted and not answered, by id; and the highest id
         self.open_requests: dict[int, dict[str, Any]] = {}
         self.last_request = 0
-        if path.exists():
-            self._read_back(path)
-        self._log = EventLog(path, clock)
+        try:
+            if path.exists():
+                self._read_back(path)
+            self._log = EventLog(path, clock)
+        except OSError as error:
+            raise UserError(
+                field="DIR",
+                value=spec.out,
+                problem=f"its events.jsonl cannot be used ({error.strerror or error})",
+                remedy="move it away",
+            ) from None
         self._waiting: deque[tuple[str, float, dict[str, Any]]] = deque(maxlen=_MAX_WAITING)
         #: generation and number of beats by executor
         self._beats: dict[int, tuple[int, int]] = {}
@@ -208,7 +222,8 @@ class Journal:
 
     # ---- the end ----
 
-    def close(self, executors: list[m.Hello]) -> None:
+    def close(self, executors: list[m.Hello], place: Path, *, rescued: bool = False) -> None:
+        """`place` is where the run's directory is, or, `rescued`, another one because that is gone."""
         result = self.result
         summary = {
             "format": 1,
@@ -226,12 +241,35 @@ class Journal:
             "job": asdict(self._spec),
         }
         try:
-            write_json_atomic(Path(self._spec.out) / "summary.json", summary)
+            write_json_atomic(place / "summary.json", summary)
         except (OSError, ValueError) as error:
             self._observer.on_event("warning", {"message": f"summary.json cannot be written: {error}"})
+        if rescued:
+            self._go_on_in(place / "events.jsonl")
         if reason := self._write_waiting():
             self._observer.on_event("warning", {"message": f"{len(self._waiting)} events are lost: {reason}"})
         self._log.close()
+
+    def _go_on_in(self, path: Path) -> None:
+        with contextlib.suppress(OSError):
+            self._log.copy_to(path)
+            self._log.close()
+            self._log = EventLog(path, self._clock)
+
+
+class _Seen:
+    """Facts that were written down, as many as may be reported again: a job that logs for weeks has no end of them."""
+
+    def __init__(self) -> None:
+        self._keys: dict[tuple[Any, ...], None] = {}
+
+    def __contains__(self, key: tuple[Any, ...]) -> bool:
+        return key in self._keys
+
+    def add(self, key: tuple[Any, ...]) -> None:
+        self._keys[key] = None
+        if len(self._keys) > _MAX_SEEN:
+            del self._keys[next(iter(self._keys))]
 
 
 def _number(value: Any) -> float | None:

@@ -8,7 +8,6 @@ written into the run's directory. What was not acknowledged is sent again. Knows
 from __future__ import annotations
 
 import contextlib
-import json
 import socket as sockets
 import ssl
 import threading
@@ -24,6 +23,7 @@ from websockets.sync.client import connect as connect_websocket
 
 from isoscale.errors import UserError
 from isoscale.protocol import messages as m
+from isoscale.protocol.files import read_small_json
 
 __all__ = ["ADDRESS_FILE", "Link", "address_here", "find_coordinator", "open_socket", "trusting"]
 
@@ -252,7 +252,7 @@ class Link:
 def find_coordinator(control: Path) -> tuple[str, int] | None:
     """Address and term of the newest coordinator, as it has written them down; None if there is none."""
     try:
-        address = json.loads((control / ADDRESS_FILE).read_text())
+        address = read_small_json(control / ADDRESS_FILE)
         return str(address["url"]), int(address["term"])
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from isoscale.protocol.files import open_regular, read_small
 from isoscale.runtime.checkpoint_rules import Identity
 
 __all__ = ["Broken", "Manifest", "data_name", "manifest_name", "steps_in", "whole"]
@@ -46,7 +48,7 @@ class Manifest:
     def read(cls, path: Path) -> Manifest:
         """Raises Broken, also for one byte that is not as it was written."""
         try:
-            fields: Any = json.loads(path.read_bytes())
+            fields: Any = json.loads(read_small(path))
             if not isinstance(fields, dict) or "format" not in fields:
                 raise Broken("the manifest is no manifest")
             if fields["format"] != _FORMAT:
@@ -93,13 +95,14 @@ def whole(directory: Path, step: int, *, hashed: bool = True) -> Manifest:
     manifest = Manifest.read(directory / manifest_name(step))
     path = directory / data_name(step)
     try:
-        if not path.is_file():
+        if not path.exists():
             raise Broken("it has a manifest but no data")
-        size = path.stat().st_size
+        with open_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
         if size != manifest.size:
             raise Broken(f"it has {size} bytes instead of {manifest.size}")
         if hashed:
-            with path.open("rb") as file:
+            with open_regular(path) as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
             if digest != manifest.sha256:
                 raise Broken("its sha256 is not that of its manifest")

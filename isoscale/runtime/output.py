@@ -37,6 +37,10 @@ class Output:
         self._file: int | None = None
         self._at = 0
 
+    def moved(self, spec: JobSpec) -> None:
+        """The logs of whoever is started from now on are elsewhere."""
+        self._spec = spec
+
     async def follow(self, first: Callable[[], int | None]) -> None:
         """Until it is cancelled. `first` says whose output counts at the moment."""
         while True:

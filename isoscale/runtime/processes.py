@@ -56,6 +56,10 @@ class Processes:
     def __iter__(self) -> Iterator[int]:
         return iter(list(self._by_executor))
 
+    def moved(self, spec: JobSpec, token_file: Path) -> None:
+        """The run's directory is another one now, for whoever is started from here on."""
+        self._spec, self._token_file = spec, token_file
+
     def pid_of(self, executor: int) -> int:
         return self._by_executor[executor].pid
 

@@ -21,12 +21,12 @@ __all__ = ["Published"]
 
 
 class Published:
-    def __init__(self, spec: JobSpec, keep: int, warn: Callable[[str], None]) -> None:
-        """`keep`: how many stay. `warn` is told of whatever cannot be used or done."""
+    def __init__(self, spec: JobSpec, keep: int, home: Callable[[], Path], warn: Callable[[str], None]) -> None:
+        """`keep`: how many stay. `home`: the run's directory. `warn` is told of whatever cannot be used or done."""
         self._spec = spec
         self._keep = keep
         self._warn = warn
-        self._directory = Path(spec.out) / "checkpoints"
+        self._home = home
         #: step and time of the last one that this coordinator has published
         self.last: tuple[int, float] | None = None
         #: the step that the job would go on from; 0 is the beginning
@@ -34,9 +34,10 @@ class Published:
 
     def newest(self, *, required: bool) -> tuple[str, int]:
         """Path and step of the newest whole one that fits the job; ("", 0) if there is none, or UserError."""
+        directory = self._home() / "checkpoints"
         with contextlib.suppress(OSError):
-            checkpoint.clean_temporaries(self._directory)  # of those who died while they wrote
-        found = checkpoint.newest(self._directory, self._warn) if self._directory.is_dir() else None
+            checkpoint.clean_temporaries(directory)  # of those who died while they wrote
+        found = checkpoint.newest(directory, self._warn) if directory.is_dir() else None
         if found is None:
             if required:
                 raise UserError(
@@ -56,8 +57,8 @@ class Published:
         """Give one that was written its name: the fields of the event, or why it does not count."""
         try:
             written = checkpoint.Written(**message.written)
-            path = checkpoint.publish(self._directory, written, self._keep)
-        except (CheckpointError, ValueError, TypeError) as error:
+            path = checkpoint.publish(self._home() / "checkpoints", written, self._keep)
+        except (CheckpointError, OSError, ValueError, TypeError) as error:
             self._warn(str(error))
             return str(error)
         self.last = (message.step, now)
@@ -72,9 +73,10 @@ class Published:
     def _newest_step(self) -> int:
         """Of what an earlier coordinator has published. Digests are compared when one is needed."""
         with contextlib.suppress(OSError):
-            for step in steps_in(self._directory):
+            directory = self._home() / "checkpoints"
+            for step in steps_in(directory):
                 with contextlib.suppress(Broken):
-                    return whole(self._directory, step, hashed=False).step
+                    return whole(directory, step, hashed=False).step
         return 0
 
     def last_with_age(self, now: float) -> tuple[int, float] | None:

@@ -8,7 +8,6 @@ where a step was done again after a restart, its last occurrence counts. The tra
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 from collections.abc import Callable, Mapping
@@ -21,9 +20,10 @@ from isoscale import env
 from isoscale.errors import UserError
 from isoscale.kinds import executor_environment, profile_named, profile_of
 from isoscale.protocol.events import read_events
+from isoscale.protocol.files import read_small, read_small_json
 from isoscale.runtime import checkpoint
 from isoscale.runtime.code.launch import command_of
-from isoscale.runtime.control import SavedJob, control_directory
+from isoscale.runtime.control import SavedJob, check_spec, control_directory
 from isoscale.runtime.freezing import Frozen
 from isoscale.types import JobSpec
 
@@ -129,10 +129,12 @@ def _spec_of(directory: Path) -> JobSpec:
     """From the summary; of a run that goes on or was killed, from what its coordinator left for a successor."""
     try:
         try:
-            return msgspec.convert(json.loads((directory / "summary.json").read_text())["job"], JobSpec)
+            spec = msgspec.convert(read_small_json(directory / "summary.json")["job"], JobSpec)
         except FileNotFoundError:
             path = control_directory(directory) / "job.json"
-            return msgspec.json.decode(path.read_bytes(), type=SavedJob).spec
+            spec = msgspec.json.decode(read_small(path), type=SavedJob).spec
+        check_spec(spec)
+        return spec
     except FileNotFoundError:
         problem = "no summary.json: no run, or one that never began"
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 import torch
 
 from isoscale.core import header
+from isoscale.protocol.files import open_regular
 
 __all__ = ["read", "save"]
 
@@ -32,6 +33,7 @@ def save(state: dict[str, Any], path: Path) -> tuple[int, str]:
 
 def read(path: Path) -> dict[str, Any]:
     """The dict that was saved, on the CPU. Builds tensors and plain values only; runs nothing."""
+    open_regular(path).close()  # torch would wait for a pipe
     state = torch.load(path, map_location="cpu", weights_only=True)
     if not isinstance(state, dict):
         raise TypeError(f"it holds a {type(state).__name__} instead of a dict")

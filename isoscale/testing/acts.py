@@ -6,7 +6,6 @@ import signal
 import threading
 import time
 
-from isoscale.protocol import messages as m
 from isoscale.runtime.handle import JobHandle
 from isoscale.testing.faults import Fault
 from isoscale.testing.running import JobEndedError, RunningJob

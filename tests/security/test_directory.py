@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import socket
 import stat
 import subprocess
@@ -10,11 +11,13 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from isoscale.backends.local import is_executor
 from isoscale.cli.options import claim_directory
+from isoscale.clock import WallClock
 from isoscale.errors import UserError
 from isoscale.kinds import DeviceSet
 from isoscale.protocol import messages as m
@@ -23,6 +26,7 @@ from isoscale.runtime.door import Security, check_security
 from isoscale.runtime.gate import listening_socket
 from isoscale.runtime.goal import Goal
 from isoscale.runtime.instructions import Fail
+from isoscale.runtime.journal import Journal, Observer
 from isoscale.runtime.machine import machine_id
 from isoscale.runtime.rescale import Membership
 from isoscale.runtime.standing import may_say
@@ -66,6 +70,46 @@ def test_of_two_coordinators_one_is_refused_and_changes_nothing(tmp_path: Path) 
     second.close()
     with pytest.raises(UserError, match="not the directory of a run"):
         read_address(tmp_path)
+
+
+@pytest.fixture
+def nobody() -> Iterator[None]:
+    """What follows is done by somebody who may do nothing."""
+    if os.geteuid() != 0:
+        yield  # a file of mode 000 is closed to anybody but root
+        return
+    os.seteuid(65534)
+    yield
+    os.seteuid(0)
+
+
+@pytest.mark.parametrize(("closed", "named"), [("token", "token"), ("coordinator.json", "coordinator.json")])
+def test_a_token_that_may_not_be_read_is_no_missing_coordinator(
+    tmp_path: Path, closed: str, named: str, request: pytest.FixtureRequest
+) -> None:
+    tmp_path.chmod(0o755)
+    for parent in tmp_path.parents[:3]:
+        parent.chmod(parent.stat().st_mode | 0o055) if parent.stat().st_uid == os.geteuid() else None
+    control = Control(tmp_path)
+    control.save_job(saved(JobSpec(workers=4), Settings(), DeviceSet.parse("cpu"), []))
+    control.announce("ws://127.0.0.1:1")
+    (tmp_path / "control" / closed).chmod(0)
+    owner = pwd.getpwuid(os.geteuid()).pw_name
+    request.getfixturevalue("nobody")
+    with pytest.raises(UserError) as caught:
+        read_address(tmp_path)
+    assert str(caught.value) == (
+        f"DIR={tmp_path}: its {named} cannot be read (Permission denied): it belongs to {owner}; "
+        f"run this as {owner}, who runs the job"
+    )
+    os.seteuid(os.getuid())
+    control.close()
+
+
+def test_a_pipe_for_an_event_log_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "events.jsonl")
+    with pytest.raises(UserError, match=r"its events.jsonl cannot be used \(a pipe, not a file\)"):
+        Journal(JobSpec(workers=2, out=str(tmp_path)), cast("Observer", None), WallClock())
 
 
 def test_of_many_runs_that_want_a_directory_one_gets_it(tmp_path: Path) -> None:

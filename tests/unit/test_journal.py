@@ -43,7 +43,7 @@ def journal(tmp_path: Path) -> Iterator[Open]:
 
     yield open_one
     for one in opened:
-        one.close([])
+        one.close([], tmp_path)
 
 
 def step(number: int) -> m.StepDone:
