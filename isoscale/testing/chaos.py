@@ -289,10 +289,11 @@ def run_story(
         edits=target.edits,
         nursery=nursery,
     )
+    job.record.is_sound = True
     with contextlib.closing(job):
         try:
             outcome.story = [
-                *faults.play(job, story.faults, strict=False, patience_s=patience_s),
+                *faults.play(job, story.faults, strict=False, resume=True, patience_s=patience_s),
                 *map(str, story.points),
             ]
             code = _until_done(job, patience_s)
@@ -329,8 +330,7 @@ def _until_done(job: RunningJob, patience_s: float) -> int:
     """The exit code in the end; a job that ended because all its executors were told to go is resumed."""
     for _ in range(_MAX_RESUMES):
         code = job.wait(patience_s)
-        last = [event["event"] for event in job.events() if event["event"] in ("finished", "stopped", "failed")][-1:]
-        if code == 0 or last != ["stopped"]:
+        if code == 0 or not job.was_stopped:
             break
         job.resume()
     return code

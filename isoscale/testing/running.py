@@ -297,23 +297,26 @@ class RunningJob:
         self._coordinator.kill()
         self._coordinator.wait()
 
-    def stop_coordinator(self) -> None:
-        """It neither runs nor ends until `continue_coordinator`: SIGSTOP."""
-        self._signal_coordinator(signal.SIGSTOP, "stop_coordinator")
-
-    def continue_coordinator(self) -> None:
-        self._signal_coordinator(signal.SIGCONT, "continue_coordinator")
-
-    def interrupt(self) -> int:
-        """Ctrl-C at the coordinator's terminal; its exit code. Its executors end with it."""
-        self._signal_coordinator(signal.SIGINT, "interrupt")
-        return self.wait()
-
-    def _signal_coordinator(self, number: int, deed: str) -> None:
+    def signal_coordinator(self, number: int) -> None:
+        """SIGINT is Ctrl-C, SIGTERM what batch systems send; SIGSTOP and SIGCONT suspend it."""
         assert self._coordinator is not None
-        self.did(deed)
+        names = {signal.SIGSTOP: "stop_coordinator", signal.SIGCONT: "continue_coordinator"}
+        self.did(names.get(signal.Signals(number), "interrupt"))
         if self._coordinator.poll() is None:
             os.kill(self._coordinator.pid, number)
+
+    def stop_coordinator(self) -> None:
+        """It neither runs nor ends until `continue_coordinator`."""
+        self.signal_coordinator(signal.SIGSTOP)
+
+    def continue_coordinator(self) -> None:
+        self.signal_coordinator(signal.SIGCONT)
+
+    @property
+    def was_stopped(self) -> bool:
+        """The job has ended on request, or because all its executors were told to go, and can be resumed."""
+        ends = [event["event"] for event in self.events() if event["event"] in ("finished", "stopped", "failed")]
+        return self.has_ended and ends[-1:] == ["stopped"]
 
     @property
     def has_ended(self) -> bool:
