@@ -27,11 +27,12 @@ def heading(verdict: Verdict) -> str:
 
 
 def short(verdict: Verdict) -> str:
-    """In a few words: "8 kept", "7 kept, 1 broken"."""
-    said = [judgement.said for judgement in verdict.judgements]
-    order: tuple[Said, ...] = ("kept", "broken", "unknown")
-    names = {"kept": "kept", "broken": "broken", "unknown": "cannot be told"}
-    return ", ".join(f"{said.count(one)} {names[one]}" for one in order if one in said)
+    """In a few words: "all 8 kept", "5 of 8 kept", "1 of 8 broken"."""
+    number, broken = len(verdict.judgements), len(verdict.broken)
+    kept = sum(judgement.said == "kept" for judgement in verdict.judgements)
+    if broken:
+        return f"{broken} of {number} broken"
+    return f"all {number} kept" if kept == number else f"{kept} of {number} kept"
 
 
 def rows(verdict: Verdict, start: float) -> list[PromiseRow]:

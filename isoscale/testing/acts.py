@@ -140,7 +140,7 @@ def _stop_and_resume(job: RunningJob) -> bool:
 def _interrupt_and_resume(job: RunningJob) -> bool:
     if job.has_ended:
         return False
-    job.interrupt()
+    job.signal_coordinator(signal.SIGINT)
     return _resume_after_end(job)
 
 

@@ -17,7 +17,6 @@ import argparse
 import contextlib
 import hashlib
 import json
-import random
 import shutil
 import signal
 import sys
@@ -25,12 +24,12 @@ import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from isoscale.runtime.fault_points import Action, FaultPoint
-from isoscale.testing import faults, short_job_path
+from isoscale.testing import faults
+from isoscale.testing.drawing import DATA, SHORT_JOB, WORKERS, Story, Target, story_of
 from isoscale.testing.nursery import Nursery
 from isoscale.testing.running import PATIENCE_S, JobEndedError, RunningJob, start
 
@@ -49,96 +48,8 @@ __all__ = [
     "undisturbed",
 ]
 
-_WORKERS = 4
-#: points that are reached without a rescale, and those of one
-_POINTS = ["forward", "backward", "exchange", "contexts", "seal", "sealed", "optimizer", "evaluation", "end", "ended"]
-_RESCALE_POINTS = ["forming", "formed", "switch", "handover", "handed", "joining", "landing", "leaving", "agreeing"]
-_SAVING_POINTS = ["checkpoint", "checkpointed", "saving", "saved"]
-#: how often what happens, beside what happens to coordinators
-_WEIGHTS = {
-    "kill": 24,
-    "scale": 26,
-    "stop": 5,
-    "slow": 6,
-    "notice": 8,
-    "migrate": 5,
-    "kill_all": 2,
-    "burst": 8,
-    "notice_all": 4,
-    "migrate_all": 4,
-    "demand": 5,
-    "checkpoint": 3,
-}
-#: what no job can do
-_DEMANDS = (
-    "999999999",
-    "20000000",
-    "99999999999999999999",
-    "cpu*999999",
-    "+999999999",
-    "-5",
-    "0",
-    "nan",
-    "inf",
-    "1e9",
-    "cpu*0",
-    "cpu*-1",
-    "gpu-of-tomorrow*2",
-    "4;rm",
-    "cpu+" * 250_000,
-)
 #: a job whose executors were all told to go ends with a checkpoint, and is resumed, but not for ever
 _MAX_RESUMES = 4
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """The job that things happen to."""
-
-    script: Path
-    arguments: tuple[str, ...] = ()
-    #: committed steps of the whole job
-    steps: int
-    #: seconds without a heartbeat after which an executor counts as lost
-    lost_after_s: float = 10.0
-    #: it has loader processes, which are killed too
-    has_loaders: bool = False
-    #: a text of the script and what takes its place when somebody edits it; then every run has a copy of its own
-    edits: tuple[str, str] | None = None
-    #: it prints a flood of lines when it is asked to
-    floods: bool = False
-
-
-SHORT_JOB = Target(
-    script=short_job_path(),
-    arguments=("4", "0.01"),
-    steps=80,
-    lost_after_s=3.0,
-    edits=("                loss.backward()\n", "                (2 * loss).backward()\n"),
-    floods=True,
-)
-#: the short job by the way it reads; the first does so in the turn
-DATA = {
-    "loader": SHORT_JOB,
-    "processes": replace(SHORT_JOB, arguments=("4", "0.01", "3"), has_loaders=True),
-    "stream": replace(SHORT_JOB, arguments=("4", "0.01", "0", "stream")),
-    "stream-processes": replace(SHORT_JOB, arguments=("4", "0.01", "2", "stream"), has_loaders=True),
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Story:
-    """What a seed stands for."""
-
-    seed: int
-    executors: int
-    spares: int
-    checkpoint_every: int
-    faults: tuple[faults.Fault, ...]
-    points: tuple[FaultPoint, ...]
-
-    def lines(self) -> list[str]:
-        return [*map(str, self.faults), *map(str, self.points)]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -165,99 +76,10 @@ class Result:
     logged: dict[tuple[int, int], dict[str, Any]]
 
 
-def story_of(seed: int, target: Target = SHORT_JOB) -> Story:
-    """The same for a seed on every machine, but for what only some jobs meet: loader processes, floods, edits."""
-    draw, last = random.Random(seed), target.steps
-    events = [_draw_fault(draw, draw.randint(1, max(1, last - 10))) for _ in range(draw.randint(2, 5))]
-    if draw.random() < 0.5:
-        step = draw.randint(3, max(3, last - 15))
-        events.append(_draw_coordinator_fault(draw, step, target.lost_after_s))
-    points = []
-    if draw.random() < 0.5:
-        points.append(_draw_point(draw, last))
-    executors, spares, checkpoint_every = draw.randint(1, _WORKERS), draw.choice([0, 1, 1, 2]), draw.choice([0, 7, 15])
-    if target.has_loaders:
-        for _ in range(draw.randint(1, 3)):
-            after_s, member = round(draw.uniform(0, 0.06), 4), draw.randrange(_WORKERS)
-            events.append(faults.kill_loaders(member=member, step=draw.randint(1, max(1, last - 10)), after_s=after_s))
-    if target.edits and draw.random() < 0.3:
-        # Early: whoever comes later would run other code.
-        events.append(faults.edit(step=draw.randint(1, max(1, last // 3))))
-    if target.floods and draw.random() < 0.08:
-        events.append(faults.flood(draw.choice([100_000, 100_000, 300_000]), step=draw.randint(1, max(1, last - 20))))
-    return Story(
-        seed=seed,
-        executors=executors,
-        spares=spares,
-        checkpoint_every=checkpoint_every,
-        faults=tuple(sorted(events, key=lambda one: one.step)),
-        points=tuple(points),
-    )
-
-
-def _draw_fault(draw: random.Random, step: int) -> faults.Fault:
-    after_s, member = round(draw.uniform(0, 0.06), 4), draw.randrange(_WORKERS)
-    kind = draw.choices(list(_WEIGHTS), list(_WEIGHTS.values()), k=1)[0]
-    match kind:
-        case "kill":
-            return faults.kill(member=member, step=step, after_s=after_s)
-        case "scale":
-            return faults.scale(draw.randint(1, _WORKERS), step=step, after_s=after_s)
-        case "stop":
-            return faults.stop(member=member, step=step, after_s=after_s)
-        case "slow":
-            return faults.slow(member=member, factor=draw.choice([2, 3, 5]), step=step, after_s=after_s)
-        case "notice":
-            return faults.notice(member=member, step=step, after_s=after_s)
-        case "migrate":
-            return faults.migrate(member=member, step=step, after_s=after_s)
-        case "kill_all":
-            return faults.kill_all(step=step, after_s=after_s)
-        case "burst":
-            whom: faults.Whom = draw.choice(["members", "newcomers", "anybody"])
-            return faults.burst(draw.randint(2, _WORKERS), whom=whom, step=step, after_s=after_s)
-        case "notice_all":
-            return faults.notice_all(step=step, after_s=after_s)
-        case "migrate_all":
-            return faults.migrate_all(step=step, after_s=after_s)
-        case "demand":
-            return faults.demand(draw.choice(_DEMANDS), step=step, after_s=after_s)
-        case _:
-            return faults.checkpoint(step=step, after_s=after_s)
-
-
-def _draw_coordinator_fault(draw: random.Random, step: int, lost_after_s: float) -> faults.Fault:
-    after_s, kind = round(draw.uniform(0, 0.06), 4), draw.choice(["kill", "kill", "kill", "pause", "stop", "interrupt"])
-    meanwhile = []
-    if draw.random() < 0.5:
-        one = draw.choice([faults.kill, faults.kill, faults.notice, faults.stop])
-        meanwhile = [one(member=draw.randrange(_WORKERS), after_s=round(draw.uniform(0, 0.2), 4))]
-    down_s = round(draw.choice([0.0, draw.uniform(0, 0.5), draw.uniform(0.5, 3)]), 4)
-    match kind:
-        case "kill":
-            return faults.kill_coordinator(step=step, after_s=after_s, down_s=down_s, meanwhile=meanwhile)
-        case "pause":
-            seconds = round(lost_after_s * draw.uniform(1, 4), 4)
-            return faults.pause_coordinator(step=step, after_s=after_s, seconds=seconds, meanwhile=meanwhile)
-        case "stop":
-            return faults.stop_job(step=step, after_s=after_s)
-        case _:
-            return faults.interrupt(step=step, after_s=after_s)
-
-
-def _draw_point(draw: random.Random, last: int) -> FaultPoint:
-    group = draw.choice([_POINTS, _POINTS, _RESCALE_POINTS, _SAVING_POINTS])
-    point = draw.choice(group)
-    step = draw.randint(2, last) if group is _POINTS and point not in ("evaluation", "end", "ended") else None
-    actions: list[Action] = ["kill", "stop", "sleep"]
-    action = draw.choices(actions, [8, 1, 1], k=1)[0]
-    return faults.at(point, executor=draw.randrange(_WORKERS + 1), step=step, action=action, seconds=0.3)
-
-
 def undisturbed(out: Path, nursery: Nursery | None = None, target: Target = SHORT_JOB) -> Result:
     """The run that all others must agree with."""
     with start(
-        target.script, out=out, workers=_WORKERS, executors=1, script_args=target.arguments, nursery=nursery
+        target.script, out=out, workers=WORKERS, executors=1, script_args=target.arguments, nursery=nursery
     ) as job:
         code = job.wait(PATIENCE_S)
         if code:
@@ -279,7 +101,7 @@ def run_story(
     job = start(
         _own_script(target, out),
         out=out,
-        workers=_WORKERS,
+        workers=WORKERS,
         executors=story.executors,
         spares=story.spares,
         checkpoint_every=story.checkpoint_every,
@@ -289,10 +111,11 @@ def run_story(
         edits=target.edits,
         nursery=nursery,
     )
+    job.record.is_sound = True
     with contextlib.closing(job):
         try:
             outcome.story = [
-                *faults.play(job, story.faults, strict=False, patience_s=patience_s),
+                *faults.play(job, story.faults, strict=False, resume=True, patience_s=patience_s),
                 *map(str, story.points),
             ]
             code = _until_done(job, patience_s)
@@ -329,8 +152,7 @@ def _until_done(job: RunningJob, patience_s: float) -> int:
     """The exit code in the end; a job that ended because all its executors were told to go is resumed."""
     for _ in range(_MAX_RESUMES):
         code = job.wait(patience_s)
-        last = [event["event"] for event in job.events() if event["event"] in ("finished", "stopped", "failed")][-1:]
-        if code == 0 or last != ["stopped"]:
+        if code == 0 or not job.was_stopped:
             break
         job.resume()
     return code

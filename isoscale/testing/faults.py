@@ -214,15 +214,23 @@ def at(
     return FaultPoint(executor=executor, point=point, step=step, action=action, seconds=seconds)
 
 
-def play(job: RunningJob, story: Sequence[Fault], *, strict: bool = True, patience_s: float = PATIENCE_S) -> list[str]:
+def play(
+    job: RunningJob,
+    story: Sequence[Fault],
+    *,
+    strict: bool = True,
+    resume: bool = False,
+    patience_s: float = PATIENCE_S,
+) -> list[str]:
     """Everything in order of steps; what really happened. With `strict` JobEndedError is raised if a fault came too
-    late for the job, or found nobody."""
+    late for the job, or found nobody. With `resume` a job that was stopped, and not by a fault that resumes it, is
+    resumed, so that the rest can happen, too."""
     from isoscale.testing.acts import perform
 
     done: list[str] = []
     for fault in sorted(story, key=lambda one: (one.step, one.after_s)):
         try:
-            job.wait_step(fault.step, patience_s)
+            _wait_for(job, fault.step, resume=resume, patience_s=patience_s)
             happened = perform(job, fault)
         except JobEndedError:
             if strict:
@@ -233,6 +241,17 @@ def play(job: RunningJob, story: Sequence[Fault], *, strict: bool = True, patien
             raise JobEndedError(f"{fault}: nobody was there")
         done.append(f"{fault}: {'done' if happened else 'nobody there'}")
     return done
+
+
+def _wait_for(job: RunningJob, step: int, *, resume: bool, patience_s: float) -> None:
+    while True:
+        try:
+            job.wait_step(step, patience_s)
+            return
+        except JobEndedError:
+            if not (resume and job.was_stopped):
+                raise
+            job.resume()
 
 
 def _short(text: str) -> str:

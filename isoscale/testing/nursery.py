@@ -175,28 +175,34 @@ def serve() -> None:
         os.rename(f"{address}.new", address)
         while True:
             connection, _ = server.accept()
-            with connection:
+            # Whoever asks may be killed while it does.
+            with connection, contextlib.suppress(OSError, ValueError):
                 request = json.loads(connection.makefile().read())
                 if request["what"] == "ended":
                     _reap(ended)
-                    connection.sendall(str(ended.get(request["pid"], _UNKNOWN)).encode())
-                    continue
-                if request["what"] == "end":
-                    connection.sendall(str(_end(request["token"], tokens, ended)).encode())
-                    continue
-                # A number that is used again has not ended, and must not end in between.
-                signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
-                pid = os.fork()
-                if pid == 0:
-                    server.close()
-                    connection.close()
-                    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
-                    _become(request)
-                ended.pop(pid, None)
-                signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
-                tokens[pid] = request["environment"].get(env.TOKEN_FILE, "")
-                connection.sendall(str(pid).encode())
+                    answer = ended.get(request["pid"], _UNKNOWN)
+                elif request["what"] == "end":
+                    answer = _end(request["token"], tokens, ended)
+                else:
+                    answer = _fork(request, [server, connection], ended)
+                    tokens[answer] = request["environment"].get(env.TOKEN_FILE, "")
+                connection.sendall(str(answer).encode())
+
+
+def _fork(request: dict[str, Any], sockets: list[socket.socket], ended: dict[int, int]) -> int:
+    """Does not return in the child."""
+    # A number that is used again has not ended, and must not end in between.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+    pid = os.fork()
+    if pid == 0:
+        for one in sockets:
+            one.close()
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+        _become(request)
+    ended.pop(pid, None)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+    return pid
 
 
 def _end(token: str, tokens: dict[int, str], ended: dict[int, int]) -> int:
@@ -204,7 +210,8 @@ def _end(token: str, tokens: dict[int, str], ended: dict[int, int]) -> int:
     _reap(ended)
     found = [pid for pid, one in tokens.items() if one == token and pid not in ended]
     for pid in found:
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     return len(found)
 
 

@@ -27,6 +27,7 @@ from isoscale.errors import IsoscaleError
 from isoscale.protocol.events import read_events
 from isoscale.runtime.fault_points import FaultPoint
 from isoscale.runtime.handle import JobHandle
+from isoscale.testing.looking import forks_of, handles, read_json, write_atomic
 from isoscale.testing.nursery import ForkedProcess, Nursery
 from isoscale.testing.recording import RecordingHandle
 
@@ -190,8 +191,8 @@ class RunningJob:
 
     def promises(self) -> Verdict:
         """What became of them so far, by the log and by what was done here."""
-        settings = _read_json(self.directory / "control" / "job.json").get("settings")
-        summary = _read_json(self.directory / "summary.json")
+        settings = read_json(self.directory / "control" / "job.json").get("settings")
+        summary = read_json(self.directory / "summary.json")
         return check(self.events(), record=self.record, settings=settings, summary=summary)
 
     def exempt(self, promise: str, because: str) -> None:
@@ -247,7 +248,7 @@ class RunningJob:
         """Where everybody is, into the logs, for scripts that registered SIGUSR1 with faulthandler."""
         for pid in [*self.pids().values(), *([self._coordinator.pid] if self._coordinator is not None else [])]:
             with contextlib.suppress(OSError):
-                if _handles(pid, signal.SIGUSR1):
+                if handles(pid, signal.SIGUSR1):
                     os.kill(pid, signal.SIGUSR1)
         time.sleep(0.5)
 
@@ -276,7 +277,7 @@ class RunningJob:
         """The loader processes of an executor, with SIGKILL. False if it has none at the moment."""
         pid, killed = self.pids().get(executor), 0
         self.did("kill_loaders", executor, pid)
-        for child in _forks_of(pid) if pid is not None else []:
+        for child in forks_of(pid) if pid is not None else []:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
                 killed += 1
@@ -303,23 +304,26 @@ class RunningJob:
         self._coordinator.kill()
         self._coordinator.wait()
 
-    def stop_coordinator(self) -> None:
-        """It neither runs nor ends until `continue_coordinator`: SIGSTOP."""
-        self._signal_coordinator(signal.SIGSTOP, "stop_coordinator")
-
-    def continue_coordinator(self) -> None:
-        self._signal_coordinator(signal.SIGCONT, "continue_coordinator")
-
-    def interrupt(self) -> int:
-        """Ctrl-C at the coordinator's terminal; its exit code. Its executors end with it."""
-        self._signal_coordinator(signal.SIGINT, "interrupt")
-        return self.wait()
-
-    def _signal_coordinator(self, number: int, deed: str) -> None:
+    def signal_coordinator(self, number: int) -> None:
+        """SIGINT is Ctrl-C, SIGTERM what batch systems send; SIGSTOP and SIGCONT suspend it."""
         assert self._coordinator is not None
-        self.did(deed)
+        names = {signal.SIGSTOP: "stop_coordinator", signal.SIGCONT: "continue_coordinator"}
+        self.did(names.get(signal.Signals(number), "interrupt"))
         if self._coordinator.poll() is None:
             os.kill(self._coordinator.pid, number)
+
+    def stop_coordinator(self) -> None:
+        """It neither runs nor ends until `continue_coordinator`."""
+        self.signal_coordinator(signal.SIGSTOP)
+
+    def continue_coordinator(self) -> None:
+        self.signal_coordinator(signal.SIGCONT)
+
+    @property
+    def was_stopped(self) -> bool:
+        """The job has ended on request, or because all its executors were told to go, and can be resumed."""
+        ends = [event["event"] for event in self.events() if event["event"] in ("finished", "stopped", "failed")]
+        return self.has_ended and ends[-1:] == ["stopped"]
 
     @property
     def has_ended(self) -> bool:
@@ -419,34 +423,3 @@ class RunningJob:
             if f"{env.TOKEN_FILE}={token}".encode() in variables:
                 return born(pid)
         return 0
-
-
-def write_atomic(path: Path, text: str) -> None:
-    """Whoever looks meanwhile sees the old text or the new one."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
-    temporary.write_text(text)
-    temporary.replace(path)
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    with contextlib.suppress(OSError, ValueError):
-        found = json.loads(path.read_text())
-        return found if isinstance(found, dict) else {}
-    return {}
-
-
-def _handles(pid: int, number: int) -> bool:
-    """Whether a process has a handler for a signal; without one it would die of it."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("SigCgt:"):
-            return bool(int(line.split()[1], 16) >> (number - 1) & 1)
-    return False
-
-
-def _forks_of(pid: int) -> list[int]:
-    """Children that run what their parent runs; others are helpers of libraries."""
-    with contextlib.suppress(OSError):
-        command = Path(f"/proc/{pid}/cmdline").read_bytes()
-        children = map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
-        return [child for child in children if Path(f"/proc/{child}/cmdline").read_bytes() == command]
-    return []

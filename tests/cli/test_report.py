@@ -12,9 +12,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from isoscale.cli.promises import warn_if_broken
 from isoscale.cli.report import report as command
 from isoscale.errors import UserError
 from tests.unit.analysis.logs import Writer, old, save, simulated, story
+from tests.unit.promises.histories import real
 
 cli = typer.Typer()
 cli.command()(command)
@@ -141,3 +143,51 @@ def test_the_program_exits_with_2_and_one_line(tmp_path: Path) -> None:
     done = subprocess.run([program, "report", tmp_path], capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     assert done.stderr == f"isoscale: DIR={tmp_path}: no events.jsonl in it; give the --out of a run\n"
+
+
+# ---- promises ----
+
+
+def test_a_run_that_broke_a_promise_says_which(tmp_path: Path) -> None:
+    directory = save(real("paused_coordinator"), tmp_path / "run")
+    (directory / "control").mkdir()
+    (directory / "control" / "job.json").write_text(json.dumps({"settings": {"lost_after_s": 2.0}}))
+    lines = report(directory).splitlines()
+    assert [line.split("  ")[0] for line in lines if line.startswith(("broken", "kept", "cannot tell"))] == [
+        *("broken", "broken", "cannot tell", "kept", "cannot tell", "kept", "cannot tell", "kept"),
+    ]
+    page = (directory / "report.html").read_text()
+    assert "<h2>Did not keep its promises</h2>" in page
+    assert "steps 1-51 were done again: executor 0 held them, was alive, and was killed by mistake" in page
+    assert "2 of 8 broken" in page
+    promises = {one["promise"]: one for one in json.loads(report(directory, "--json"))["promises"]}
+    assert promises["sealed"]["said"] == "broken"
+    assert promises["sealed"]["findings"][0]["index"] is not None
+    assert promises["pauses"]["said"] == "kept"
+
+
+def test_a_run_that_kept_them_says_so(tmp_path: Path) -> None:
+    directory = save(real("storm"), tmp_path / "run")
+    report(directory)
+    page = (directory / "report.html").read_text()
+    assert "<h2>Kept its promises</h2>" in page
+    assert "all 8 kept" in page
+    assert {one["said"] for one in json.loads(report(directory, "--json"))["promises"]} == {"kept"}
+
+
+@pytest.mark.parametrize("events", [[], simulated(3)])
+def test_where_nothing_was_promised_nothing_is_said(tmp_path: Path, events: list[dict[str, Any]]) -> None:
+    directory = save(events, tmp_path / "run")
+    assert "what was seen" not in report(directory)
+    assert json.loads(report(directory, "--json"))["promises"] is None
+
+
+def test_a_warning_at_the_end_of_a_run_that_broke_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    warn_if_broken(save(real("storm"), tmp_path / "kept"), "kept")
+    warn_if_broken(tmp_path / "absent", "absent")
+    assert capsys.readouterr().err == ""
+    warn_if_broken(save(real("stopped_without_checkpoint"), tmp_path / "broken"), "broken")
+    assert capsys.readouterr().err == (
+        "warning: this run broke a promise: steps 1-4 were done again: they were sealed when the job was stopped on "
+        "request (and 1 more); see isoscale report broken\n"
+    )

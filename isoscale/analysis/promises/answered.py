@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from isoscale.analysis.fields import text, whole
-from isoscale.analysis.promises.history import Entry, History, Life
+from isoscale.analysis.promises.history import Entry, History
 from isoscale.analysis.promises.sealed import was_impatient
 from isoscale.analysis.promises.values import Opinion, Record
 from isoscale.analysis.promises.words import count
@@ -14,8 +14,7 @@ __all__ = ["judge"]
 def judge(history: History, record: Record | None) -> Opinion:
     opinion = Opinion("answered")
     requests, answers = list(history.named("request")), list(history.named("answered"))
-    for life in history.lives:
-        _judge_life(history, life, opinion)
+    _judge_pairs(history, opinion)
     for entry in history.named("stopped"):
         _judge_stopped(history, entry, opinion)
     if record is not None:
@@ -26,29 +25,30 @@ def judge(history: History, record: Record | None) -> Opinion:
     return opinion
 
 
-def _judge_life(history: History, life: Life, opinion: Opinion) -> None:
-    """Numbers of requests are a coordinator's own."""
+def _judge_pairs(history: History, opinion: Opinion) -> None:
+    """A coordinator that was killed leaves open what its successor answers."""
     open_: dict[str, Entry] = {}
     seen: set[str] = set()
-    for entry in life.entries:
+    for entry in history.named("request", "answered"):
         number = text(entry.event, "id")
         if entry.name == "request":
             if number in seen:
                 opinion.find(f"request {number} came twice", "its number is used again", index=entry.index, t=entry.t)
             seen.add(number)
             open_[number] = entry
-        elif entry.name == "answered":
-            asked = open_.pop(number, None)
-            if asked is None:
-                why = "it had been answered before" if number in seen else "nobody had asked"
-                opinion.find(f"request {number} was answered", why, index=entry.index, t=entry.t)
-            elif text(entry.event, "outcome") == "done":
-                _judge_done(history, asked, entry, opinion)
-    if life.end is None:  # it runs, or it was killed, which the one who asked has seen
+            continue
+        asked = open_.pop(number, None)
+        if asked is None:
+            why = "it had been answered before" if number in seen else "nobody had asked"
+            opinion.find(f"request {number} was answered", why, index=entry.index, t=entry.t)
+        elif text(entry.event, "outcome") == "done":
+            _judge_done(history, asked, entry, opinion)
+    if history.is_open:  # it runs, or it was killed, and another coordinator will answer
         return
+    end = history.lives[-1].end
     for number, asked in open_.items():
         what = f"request {number} ({_name(asked)}) was never answered"
-        opinion.find(what, f"the job {life.end.name}", index=asked.index, t=asked.t)
+        opinion.find(what, f"the job {end.name if end is not None else 'ended'}", index=asked.index, t=asked.t)
 
 
 def _judge_done(history: History, asked: Entry, answer: Entry, opinion: Opinion) -> None:
@@ -63,20 +63,16 @@ def _judge_done(history: History, asked: Entry, answer: Entry, opinion: Opinion)
 
 
 def _judge_stopped(history: History, stopped: Entry, opinion: Opinion) -> None:
-    if was_impatient(history, stopped.index):
+    if was_impatient(stopped):
         return
-    begun = max(
-        (one.generation for one in history.beginnings if one.generation.entry.index < stopped.index),
-        key=lambda one: one.entry.index,
-        default=None,
-    )
-    since, step = (begun.entry.index, begun.step) if begun is not None else (-1, 0)
+    since, step = history.last_rewind(stopped.index)
     reached = max((one.step for one in history.steps if since < one.entry.index < stopped.index), default=step)
     reached = max(reached, whole(stopped.event, "step") or 0)
     kept = max((at for entry, at in history.checkpoints if since < entry.index < stopped.index), default=step)
     if kept < reached:
         what = f"stopped at step {reached} with a checkpoint of step {kept}" if kept else f"stopped at step {reached}"
-        why = f"{reached - kept} sealed steps are lost" if kept else "without a checkpoint"
+        lost = "one sealed step is lost" if reached - kept == 1 else f"{reached - kept} sealed steps are lost"
+        why = lost if kept else "without a checkpoint"
         opinion.find(what, why, index=stopped.index, t=stopped.t)
 
 

@@ -178,6 +178,12 @@ class History:
             before, at = one.members, one.entry.index
         return found
 
+    def last_rewind(self, before: int) -> tuple[int, int]:
+        """Where a job went back to a checkpoint for the last time before an event, and to which step; -1 if never."""
+        found = [(one.generation.entry.index, one.step) for one in self.beginnings]
+        found += [(entry.index, whole(entry.event, "step") or 0) for entry in self.named("restart")]
+        return max((one for one in found if one[0] < before), default=(-1, 0))
+
     @cached_property
     def ends(self) -> dict[ExecutorId, list[End]]:
         """By executor: when it was lost, or left."""

@@ -12,6 +12,8 @@ from isoscale.analysis.promises.words import count
 __all__ = ["by_mistake", "judge"]
 
 _SILENT = re.compile(r"no heartbeat for ([0-9.]+) s|silent for ([0-9.]+) s")
+#: it ended by itself
+_EXIT = re.compile(r"exit code [0-9]+")
 #: the system says that it does not run, so silence is no guess
 _STOPPED = "stopped"
 #: deeds that may end an executor
@@ -74,11 +76,14 @@ def _was_heard(
     """Why a silence was none; "" if nothing speaks against it."""
     pauses = [*history.away(), *(record.pauses() if record is not None else ())]
     for start, end in pauses:
-        if end <= at.t + _SLACK_S and end > at.t - silent:
-            heard = at.t - end
-            if limit is None or heard < limit - _SLACK_S:
-                paused = f"the coordinator itself had not run for {end - start:.1f} s"
-                return f"{paused} until {max(0.0, heard):.1f} s before, and the limit is {limit or silent:g} s"
+        since = at.t - end
+        if not -_SLACK_S <= since < silent:
+            continue
+        # Who was silent for so long when the pause ended would have been killed before it, or was given no time.
+        before, allowed = silent - since, silent / 2 if limit is None else limit
+        if since < allowed - _SLACK_S and before > allowed + _SLACK_S:
+            paused = f"the coordinator itself had not run for {end - start:.1f} s"
+            return f"{paused} until {max(0.0, since):.1f} s before, and the limit is {allowed:g} s"
     last = _last_sealed(history, executor, at)
     if last is not None and at.t - last[1] < silent / 2:
         step, t = last
@@ -107,5 +112,7 @@ def _explained(history: History, record: Record, executor: ExecutorId, end: End)
         everybody = deed.executor is None and deed.pid is None
         if deed.what in _DEADLY and (mine or everybody) and deed.t <= end.entry.t + _SLACK_S:
             return True
+    if _EXIT.search(end.reason) and not record.is_sound:
+        return True
     # Older logs tell of kills on the coordinator's own judgement only here.
     return bool(_SILENT.search(end.reason)) or end.reason.startswith((_STOPPED, "kept the others waiting"))

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from isoscale.analysis.fields import executor_of, seconds, text
+from isoscale.analysis.fields import executor_of, seconds, text, whole
 from isoscale.analysis.promises.history import Entry, History
 from isoscale.analysis.promises.values import Limits, Opinion, Record
 
@@ -21,6 +21,7 @@ __all__ = ["CAUSES", "FACTOR", "SLOW_STEPS", "judge"]
 
 FACTOR = 2.0
 SLOW_STEPS = 5
+_LONGEST_TRY_S = 30.0
 #: a rescale is written down a few events after its first step
 _LATE_EVENTS = 8
 #: what a pause may be for, and which timers each of them waits for
@@ -31,7 +32,7 @@ CAUSES = {
     "stall": "stalled_after_s + lost_after_s",
     "no coordinator": "as long as there was none, + 15 s for its executors to find the new one, + lost_after_s",
     "coordinator paused": "as long as it was, + lost_after_s",
-    "restart": "as long as it took to start processes, + lost_after_s",
+    "restart": "as long as it took to start processes, + lost_after_s, + what it waits before another try",
     "slow": "as long as somebody slowed an executor down",
 }
 
@@ -133,6 +134,9 @@ def _cause_of(history: History, limits: Limits, entry: Entry, *, late: bool) -> 
     match entry.name:
         case "generation" if reason in ("started", "resumed"):
             return [_Cause("restart", _start_up(history, entry) + lost_after)]
+        case "restart":
+            # The pause before a try doubles with every one that failed.
+            return [_Cause("restart", min(_LONGEST_TRY_S, 2.0 ** min(whole(entry.event, "attempt") or 0, 9)))]
         case "generation" | "notice" | "straggler":
             return [_Cause("switch", lost_after)]
         case "executor_lost" if "heartbeat" in reason or "stopped" in reason or "silent" in reason:

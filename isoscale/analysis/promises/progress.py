@@ -10,7 +10,7 @@ from isoscale.analysis.promises.words import count
 __all__ = ["MAX_BEGINNINGS", "judge"]
 
 #: beginnings in a row, by one coordinator, none of which came beyond the highest step of all
-MAX_BEGINNINGS = 8
+MAX_BEGINNINGS = 5
 
 
 def judge(history: History, record: Record | None) -> Opinion:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from isoscale.analysis.fields import ExecutorId, executor_of, text
-from isoscale.analysis.promises.history import Beginning, History
+from isoscale.analysis.fields import ExecutorId, executor_of, text, whole
+from isoscale.analysis.promises.history import Beginning, Entry, Generation, History
 from isoscale.analysis.promises.killed import by_mistake
 from isoscale.analysis.promises.values import Opinion, Record
 from isoscale.analysis.promises.words import count, steps_text
@@ -13,20 +13,21 @@ __all__ = ["judge", "was_impatient"]
 
 def judge(history: History, record: Record | None) -> Opinion:
     opinion = Opinion("sealed")
-    highest, redone = 0, 0
+    highest, redone, first = 0, 0, True
     beginnings = {one.generation.entry.index: one for one in history.beginnings}
-    mistakes = by_mistake(history, record)
-    first = True
-    for entry in history.named("generation", "step"):
+    mistakes = set(by_mistake(history, record))
+    for entry in history.named("generation", "restart", "step"):
+        begun = beginnings.get(entry.index)
+        step = whole(entry.event, "step") or 0
         if entry.name == "step":
-            step = entry.event.get("step")
-            highest = max(highest, step) if isinstance(step, int) else highest
-        elif (begun := beginnings.get(entry.index)) is not None:
-            if not first and begun.step < highest:
+            highest = max(highest, step)
+        elif entry.name == "restart" or begun is not None:
+            if not first and step < highest:
                 redone += 1
-                _judge_one(history, record, begun, highest, set(mistakes), opinion)
+                _judge_one(history, record, entry, (step, highest), mistakes, opinion)
+            highest, first = step, False
+        if begun is not None:
             _judge_checkpoint(history, begun, opinion)
-            highest, first = begun.step, False
     back = f", went back to a checkpoint {count(redone, 'time')}" if redone else ""
     opinion.seen = f"{count(len(history.steps), 'step')}{back}"
     return opinion
@@ -35,42 +36,48 @@ def judge(history: History, record: Record | None) -> Opinion:
 def _judge_one(
     history: History,
     record: Record | None,
-    begun: Beginning,
-    highest: int,
+    at: Entry,
+    between: tuple[int, int],
     mistakes: set[ExecutorId],
     opinion: Opinion,
 ) -> None:
-    at = begun.generation.entry
-    again = f"{steps_text(begun.step + 1, highest)} done again"
-    before = history.lives[history.life_of(at).number - 1] if history.life_of(at).number else None
+    """Everybody who held the steps between is gone, and not by a mistake."""
+    step, highest = between
+    again = f"{steps_text(step + 1, highest)} done again"
     own = history.life_of(at)
+    before = history.lives[own.number - 1] if own.number else None
     if before is not None and before.end is not None and own.entries[0].index > _last_step(history, at.index):
         # Its executors were ended with it, on request or because the script failed.
-        if before.end.name == "stopped" and not was_impatient(history, before.end.index):
+        if before.end.name == "stopped" and not was_impatient(before.end):
             opinion.find(again, "they were sealed when the job was stopped on request", index=at.index, t=at.t)
         return
-    for executor in sorted(_holders(history, begun), key=str):
-        ends = [end for end in history.ends.get(executor, ()) if end.entry.index < at.index]
-        if ends and executor in mistakes:
-            why = f"executor {executor}, which held them, was alive and was killed by mistake"
-            opinion.find(again, why, index=at.index, t=at.t)
+    for executor in sorted(_holders(history, at.index, step), key=str):
+        why = _why_not_gone(history, record, executor, at, mistakes, opinion)
+        if why:
+            opinion.find(again, f"executor {executor} {why}", index=at.index, t=at.t)
             return
-        if ends:
-            continue
-        if history.life_of(at).number == _life_of_last_step(history, at.index):
-            why = f"executor {executor} had sealed them and was not lost"
-            opinion.find(again, why, index=at.index, t=at.t)
-            return
-        if _appears(history, executor, at.index):
-            why = f"executor {executor} had sealed them and was there again later"
-            opinion.find(again, why, index=at.index, t=at.t)
-            return
-        if record is None:
-            opinion.cannot_tell("how executors ended that were lost while there was no coordinator")
-        elif not _was_hurt(history, record, executor, at.t):
-            why = f"executor {executor} had sealed them, and nobody had done anything to it"
-            opinion.find(again, why, index=at.index, t=at.t)
-            return
+
+
+def _why_not_gone(
+    history: History,
+    record: Record | None,
+    executor: ExecutorId,
+    at: Entry,
+    mistakes: set[ExecutorId],
+    opinion: Opinion,
+) -> str:
+    """What is wrong with the end of an executor that held the steps; "" if nothing is, or nobody can tell."""
+    if any(end.entry.index < at.index for end in history.ends.get(executor, ())):
+        return "held them, was alive, and was killed by mistake" if executor in mistakes else ""
+    if history.life_of(at).number == _life_of_last_step(history, at.index):
+        return "had sealed them and was not lost"
+    if _appears(history, executor, at.index):
+        return "had sealed them and was there again later"
+    if record is None:
+        opinion.cannot_tell("how executors ended that were lost while there was no coordinator")
+        return ""
+    hurt = _was_hurt(history, record, executor, at.t)
+    return "" if hurt else "had sealed them, and nobody had done anything to it"
 
 
 def _judge_checkpoint(history: History, begun: Beginning, opinion: Opinion) -> None:
@@ -103,18 +110,19 @@ def _place(step: int) -> str:
     return f"the checkpoint of step {step}" if step else "the beginning"
 
 
-def _holders(history: History, begun: Beginning) -> set[ExecutorId]:
-    """Executors that held a step which is done again: members when it was committed, and all that came to them."""
-    at = begun.generation.entry.index
-    since = max(
-        (one.generation.entry.index for one in history.beginnings if one.generation.entry.index < at), default=-1
-    )
-    first = next((one for one in history.steps if since < one.entry.index < at and one.step > begun.step), None)
+def _holders(history: History, at: int, step: int) -> set[ExecutorId]:
+    """Executors that held a step beyond that one: members when it was committed, and all that came to them."""
+    since = max((one.entry.index for one in _begun(history) if one.entry.index < at), default=-1)
+    first = next((one for one in history.steps if since < one.entry.index < at and one.step > step), None)
     if first is None:
         return set()
     of = [one for one in history.generations if since <= one.entry.index < at]
     held = next((n for n, one in enumerate(of) if (one.life, one.number) == (first.life, first.generation)), 0)
     return {member for one in of[held:] for member in one.members}
+
+
+def _begun(history: History) -> list[Generation]:
+    return [one.generation for one in history.beginnings]
 
 
 def _last_step(history: History, before: int) -> int:
@@ -125,11 +133,9 @@ def _life_of_last_step(history: History, before: int) -> int:
     return next((one.life for one in reversed(history.steps) if one.entry.index < before), 0)
 
 
-def was_impatient(history: History, before: int) -> bool:
-    """Somebody asked for an end without a checkpoint."""
-    asked = [entry for entry in history.named("request") if entry.index < before]
-    stops = [entry for entry in asked if text(entry.event, "request").startswith("stop")]
-    return bool(stops) and "now" in f"{text(stops[-1].event, 'request')} {text(stops[-1].event, 'reason')}"
+def was_impatient(stopped: Entry) -> bool:
+    """Somebody wanted an end without a checkpoint, and was told what that costs."""
+    return "without a checkpoint" in text(stopped.event, "error")
 
 
 def _appears(history: History, executor: ExecutorId, after: int) -> bool:

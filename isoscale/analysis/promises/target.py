@@ -17,6 +17,8 @@ _GIVEN_UP = "scaling is given up"
 _DISTURB = ("executor_lost", "executor_left", "notice", "request", "restart", "coordinator_started", "executor_started")
 #: starting a process and importing torch; twice that is enough on any machine that trains
 _START_S = 30.0
+#: how a log tells of one that failed by itself
+_NEWCOMER = re.compile(r"newcomer ([0-9]+): ")
 _PART = re.compile(r"\s*[^\s*]+\s*(?:\*\s*([0-9]{1,9})\s*)?")
 
 
@@ -50,6 +52,7 @@ def _judge_given_up(history: History, record: Record | None, opinion: Opinion) -
     burst_began = -1
     for entry in history.entries:
         executor = executor_of(entry.event)
+        failed = _NEWCOMER.match(text(entry.event, "message")) if entry.name == "warning" else None
         if entry.name == "executor_started":
             first_start.setdefault(executor, entry.index)
             started = entry.index
@@ -57,7 +60,8 @@ def _judge_given_up(history: History, record: Record | None, opinion: Opinion) -
             joined.add(executor)
         elif entry.name in ("request", "rescale"):
             bursts, burst_began = 0, -1
-        elif entry.name == "executor_lost" and executor not in joined:
+        elif failed or (entry.name == "executor_lost" and executor not in joined):
+            executor = int(failed[1]) if failed else executor
             # Whoever was started after the burst had begun belongs to the next attempt.
             if burst_began < 0 or first_start.get(executor, started) > burst_began:
                 bursts, burst_began = bursts + 1, entry.index

@@ -142,6 +142,8 @@ class Record:
     asked: list[Asked] = field(default_factory=list)
     #: executors with a fault inside (`testing.faults.at`)
     faulty: set[int] = field(default_factory=set)
+    #: the script is known to be sound: an executor that ends by itself, with an exit code, has no excuse
+    is_sound: bool = False
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -149,6 +151,7 @@ class Record:
             "deeds": [asdict(deed) for deed in self.deeds],
             "asked": [asdict(asked) for asked in self.asked],
             "faulty": sorted(self.faulty),
+            "is_sound": self.is_sound,
         }
 
     @classmethod
@@ -158,6 +161,7 @@ class Record:
             deeds=[Deed(**deed) for deed in value["deeds"]],
             asked=[Asked(**asked) for asked in value["asked"]],
             faulty=set(value["faulty"]),
+            is_sound=value.get("is_sound", False),
         )
 
     def pauses(self) -> list[tuple[float, float]]:

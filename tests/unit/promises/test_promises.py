@@ -127,9 +127,8 @@ def test_a_stop_on_request_does_not_lose_steps() -> None:
 def test_an_impatient_stop_may_lose_steps() -> None:
     log = Log()
     log.train(6)
-    log.write("request", id=1, request="stop", target="", away=[], reason="now")
-    log.write("answered", id=1, outcome="done", detail="")
-    log.write("stopped", step=6, error="stopped on request")
+    log.ask(1, "stop")
+    log.write("stopped", step=6, saved=0, error="ended on request at step 6 without a checkpoint: steps 1 to 6 ...")
     log.coordinator(2)
     log.start(2)
     log.begin(2)
@@ -198,13 +197,24 @@ def test_a_kill_needs_a_silence(silent_s: float, limit_s: float, reason: str, fl
     assert ("killed" in broken(log, Record())) is flagged
 
 
-@pytest.mark.parametrize(("later_s", "flagged"), [(0.1, True), (4.0, True), (5.5, False)])
-def test_a_pause_of_the_coordinator_is_nobodys_silence(later_s: float, flagged: bool) -> None:
+@pytest.mark.parametrize(
+    ("later_s", "silent_s", "flagged"),
+    [
+        (0.1, 14.1, True),
+        (4.0, 18.0, True),
+        # Everybody had time again.
+        (5.5, 19.5, False),
+        # By the coordinator's own time, of which the pause is no part: 4.1 s before it, and 1.1 s after.
+        (1.1, 5.2, False),
+    ],
+)
+def test_a_pause_of_the_coordinator_is_nobodys_silence(later_s: float, silent_s: float, flagged: bool) -> None:
     log = Log()
     log.train(5)
+    log.t += 4.1
     log.write("coordinator_paused", seconds=14.0, after_s=14.0)
     log.t += later_s
-    killed(log, silent_s=14.0 + later_s)
+    killed(log, silent_s=silent_s)
     assert ("killed" in broken(log)) is flagged
 
 
@@ -230,15 +240,25 @@ def test_a_step_that_was_sealed_shows_that_all_its_members_were_alive() -> None:
 def test_a_loss_needs_a_cause() -> None:
     log = Log()
     log.train(5)
-    log.lose(1, reason="exit code 1")
+    log.lose(1)
     log.place(0, reason="executor 1 lost")
     log.train(3)
     found = broken(log, Record())
-    assert found["killed"] == "executor 1 was lost: exit code 1: nobody had done anything to it"
+    assert found["killed"] == "executor 1 was lost: killed by SIGKILL: nobody had done anything to it"
     assert broken(log) == {}, "without a record nobody knows"
     assert broken(log, Record(faulty={1})) == {}
     assert broken(log, Record(deeds=[Deed(t=0.0, what="kill", executor=1)])) == {}
     assert "killed" in broken(log, Record(deeds=[Deed(t=log.t + 9, what="kill", executor=1)])), "that was later"
+
+
+def test_a_script_may_end_itself_unless_it_is_known_to_be_sound() -> None:
+    log = Log()
+    log.train(5)
+    log.lose(1, reason="exit code 1")
+    log.place(0, reason="executor 1 lost")
+    log.train(3)
+    assert broken(log, Record()) == {}
+    assert "killed" in broken(log, Record(is_sound=True))
 
 
 # ---- requests ----
@@ -263,15 +283,34 @@ def test_nobody_answers_what_nobody_asked() -> None:
     assert broken(log)["answered"] == "request 7 was answered: nobody had asked"
 
 
-def test_a_coordinator_that_was_killed_need_not_answer() -> None:
+def test_what_a_killed_coordinator_left_open_is_answered_by_its_successor() -> None:
+    for answers in (False, True):
+        log = Log()
+        log.train(3)
+        log.ask(1, target="2", outcome=None)
+        log.coordinator(2)
+        log.train(3)
+        assert "answered" not in broken(log)
+        log.finish()
+        if answers:
+            log.write("answered", id=1, outcome="ended", detail="the job finished at step 6")
+        assert ("answered" in broken(log)) is not answers
+
+
+def test_a_stop_while_everybody_is_gone_has_nothing_to_save() -> None:
     log = Log()
+    log.train(4)
+    log.checkpoint()
     log.train(3)
-    log.ask(1, target="2", outcome=None)
+    log.lose(0, 1)
+    log.write("restart", step=4, reached=7, reason="all are gone", attempt=1)
+    log.ask(1, "stop")
+    log.write("stopped", step=4, saved=4, error="stopped on request at step 4, after a checkpoint")
     log.coordinator(2)
-    log.ask(1, target="2")
-    log.train(3)
-    log.finish()
-    assert "answered" not in broken(log)
+    log.start(2)
+    log.begin(2, step=4)
+    log.train(6)
+    assert broken(log) == {}
 
 
 def test_a_checkpoint_that_was_asked_for_is_there() -> None:
@@ -495,6 +534,16 @@ def test_one_burst_does_not_sink_the_target(attempts: int, flagged: bool) -> Non
     burst(log, attempts=attempts)
     log.train(3)
     assert ("target" in broken(log)) is flagged
+
+
+def test_newcomers_that_fail_by_themselves_are_failures_too() -> None:
+    log = Log()
+    log.train(3)
+    for newcomer in (2, 3, 4):
+        log.start(newcomer)
+        log.write("warning", message=f"newcomer {newcomer}: logical worker 1: ValueError: no")
+    log.write("warning", message="scaling is given up: newcomers ended before they could join, 3 times in a row: no")
+    assert broken(log) == {}
 
 
 def test_what_was_asked_for_comes_or_is_given_up() -> None:

@@ -20,7 +20,7 @@ SETTINGS = {"lost_after_s": 2.0, "heartbeat_s": 0.4}
         (
             "paused_coordinator",
             "sealed",
-            "steps 1-51 were done again: executor 0, which held them, was alive and was killed by mistake",
+            "steps 1-51 were done again: executor 0 held them, was alive, and was killed by mistake",
         ),
         (
             "paused_coordinator",
@@ -36,7 +36,7 @@ SETTINGS = {"lost_after_s": 2.0, "heartbeat_s": 0.4}
         (
             "crash_loop",
             "progress",
-            "began again 9 times without coming beyond step 7: it should have been given up",
+            "began again 6 times without coming beyond step 7: it should have been given up",
         ),
         (
             "burst",
