@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from isoscale.cli.scripts import existing, own_help, resolved
+from isoscale.cli.scripts import existing, module_file, own_help, resolved
 from isoscale.errors import UserError
 from isoscale.kinds import DeviceSet, check_kind, check_profile, common_profile, parse_kinds
 from isoscale.runtime.code.collect import Snapshot
@@ -25,6 +25,7 @@ __all__ = [
     "Devices",
     "Executors",
     "Kinds",
+    "Module",
     "NewCode",
     "OrderOption",
     "Out",
@@ -51,6 +52,12 @@ Script = Annotated[
         help="Training script that ends with isoscale.run(train), or recipe:NAME.",
         show_default=False,
         callback=resolved,
+    ),
+]
+Module = Annotated[
+    bool,
+    typer.Option(
+        "--module", "-m", help="SCRIPT is the name of a module, as after python -m.", rich_help_panel="Options"
     ),
 ]
 ScriptArgs = Annotated[
@@ -212,9 +219,10 @@ def job_spec(
     until: int | None,
     audit_every: int = 100,
     record: bool = False,
+    module: bool = False,
 ) -> JobSpec:
     """Check everything a person can get wrong before any process is started. Where it writes is added later."""
-    path = existing(script)
+    path = existing(module_file(script) if module else script)
     _at_least("--workers", workers, 1)
     _at_least("--threads", threads, 1)
     if until is not None:
@@ -253,6 +261,7 @@ def job_spec(
         until=until or 0,
         audit_every=audit_every,
         script=str(path),
+        module=script if module else "",
         script_args=tuple(script_args or ()),
         record=record,
     )

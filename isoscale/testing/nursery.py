@@ -12,7 +12,6 @@ import faulthandler
 import importlib
 import json
 import os
-import runpy
 import select
 import signal
 import socket
@@ -27,6 +26,7 @@ from typing import Any
 from isoscale import env
 from isoscale.backends.local import ALLOCATOR, AdoptedProcess
 from isoscale.kinds import executor_environment, profile_of
+from isoscale.runtime.code import launch
 
 __all__ = ["ForkedProcess", "Nursery"]
 
@@ -175,9 +175,7 @@ def _become(request: dict[str, Any]) -> None:
         if request["what"] == "coordinator":
             _be_coordinator(request)
         else:
-            sys.argv = request["arguments"]
-            sys.path.insert(0, str(Path(sys.argv[0]).parent))
-            runpy.run_path(sys.argv[0], run_name="__main__")
+            launch.main(request["arguments"])
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
@@ -194,14 +192,14 @@ def _become(request: dict[str, Any]) -> None:
 
 
 def _be_coordinator(request: dict[str, Any]) -> None:
-    from isoscale.runtime import coordinator
+    from isoscale.runtime import processes
 
     async def fork_process(
         command: Sequence[str], environment: Mapping[str, str], log: Path, *, newcomer: bool = False
     ) -> AdoptedProcess:
         child = {
             "what": "executor",
-            "arguments": list(command[1:]),
+            "arguments": list(command[2:]),  # after Python and the launcher
             "environment": dict(environment),
             "log": str(log.resolve()),
             "cwd": os.getcwd(),
@@ -209,6 +207,6 @@ def _be_coordinator(request: dict[str, Any]) -> None:
         }
         return AdoptedProcess(_ask(request["nursery"], child), log)
 
-    setattr(coordinator, "start_process", fork_process)  # noqa: B010 - not a name that the module exports
+    setattr(processes, "start_process", fork_process)  # noqa: B010 - not a name that the module exports
     sys.argv = ["isoscale", *request["arguments"]]
     importlib.import_module("isoscale.cli.app").app()
