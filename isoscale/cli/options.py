@@ -13,7 +13,7 @@ import typer
 
 from isoscale import limits
 from isoscale.cli.numbers import in_range
-from isoscale.cli.scripts import existing, own_help, resolved
+from isoscale.cli.scripts import existing, module_file, own_help, resolved
 from isoscale.errors import UserError, shortened
 from isoscale.kinds import DeviceSet, check_kind, check_profile, common_profile, parse_kinds
 from isoscale.runtime.code.collect import Snapshot
@@ -27,6 +27,7 @@ __all__ = [
     "Devices",
     "Executors",
     "Kinds",
+    "Module",
     "NewCode",
     "OrderOption",
     "Out",
@@ -53,6 +54,12 @@ Script = Annotated[
         help="Training script that ends with isoscale.run(train), or recipe:NAME.",
         show_default=False,
         callback=resolved,
+    ),
+]
+Module = Annotated[
+    bool,
+    typer.Option(
+        "--module", "-m", help="SCRIPT is the name of a module, as after python -m.", rich_help_panel="Options"
     ),
 ]
 ScriptArgs = Annotated[
@@ -243,9 +250,10 @@ def job_spec(
     until: int | None,
     audit_every: int = 100,
     record: bool = False,
+    module: bool = False,
 ) -> JobSpec:
     """Check everything a person can get wrong before any process is started. Where it writes is added later."""
-    path = existing(script)
+    path = existing(module_file(script) if module else script)
     limits.within(workers, "--workers", limits.LOGICAL_WORKERS)
     limits.within(threads, "--threads", limits.THREADS)
     if until is not None:
@@ -285,6 +293,7 @@ def job_spec(
         until=until or 0,
         audit_every=audit_every,
         script=str(path),
+        module=script if module else "",
         script_args=tuple(script_args or ()),
         record=record,
     )

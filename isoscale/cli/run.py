@@ -39,6 +39,7 @@ class ToldExit(typer.Exit):
 def run(
     script: o.Script,
     script_args: o.ScriptArgs = None,
+    module: o.Module = False,
     workers: o.Workers = 1,
     executors: o.Executors = None,
     devices: o.Devices = None,
@@ -149,6 +150,7 @@ def run(
         threads=threads,
         until=until,
         audit_every=audit_every,
+        module=module,
     )
     o.check_running(
         spares=spares,
@@ -173,7 +175,7 @@ def run(
     security = Security(port=port, certificate=certificate, key=key)
     check_security(listen, security)
     code = o.code_to_keep(spec, out, resume=resume, new_code=new_code)
-    directory = o.claim_directory(out, script, resume=resume)
+    directory = o.claim_directory(out, spec.script, resume=resume)
     spec = replace(spec, out=str(directory))
     with Progress(console) as progress:
         job = run_job(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import os
 import subprocess
 import sys
 import warnings
@@ -13,8 +14,9 @@ import typer
 
 from isoscale.errors import UserError
 from isoscale.recipes import catalogue
+from isoscale.runtime.code.roots import editable_packages
 
-__all__ = ["existing", "own_help", "resolved", "script_here"]
+__all__ = ["existing", "module_file", "own_help", "resolved", "script_here"]
 
 
 def resolved(script: str | None) -> str | None:
@@ -29,8 +31,12 @@ def resolved(script: str | None) -> str | None:
 def own_help(context: typer.Context, arguments: list[str] | None) -> list[str] | None:
     """A script that is asked for its help prints it by itself: no executors, no directory, its own exit code."""
     if arguments and ("--help" in arguments or arguments == ["-h"]):
-        script = existing(context.params["script"])
-        raise typer.Exit(subprocess.run([sys.executable, str(script), *arguments]).returncode)
+        script = context.params["script"]
+        if context.params.get("module"):
+            what = ["-m", script] if module_file(script) else []
+        else:
+            what = [str(existing(script))]
+        raise typer.Exit(subprocess.run([sys.executable, *what, *arguments]).returncode)
     return arguments
 
 
@@ -53,6 +59,19 @@ def existing(script: str) -> Path:
     except ValueError as error:
         raise _refused(script, f"is no Python source ({error})", "give a Python training script") from None
     return path.resolve()
+
+
+def module_file(name: str) -> str:
+    """The file of a module that `python -m NAME` would run here. Imports nothing. Raises UserError if there is none."""
+    parts = name.split(".")
+    if all(part.isidentifier() for part in parts):
+        for directory in [os.getcwd(), *sys.path[1:], *map(os.path.dirname, editable_packages().values())]:
+            for tail in (f"{parts[-1]}.py", os.path.join(parts[-1], "__main__.py")):
+                path = os.path.join(directory, *parts[:-1], tail)
+                if os.path.isfile(path):
+                    return path
+    remedy = f"give its name, as after python -m, in the directory from which {parts[0]} is imported"
+    raise _refused(name, "no such module here", remedy)
 
 
 def _refused(script: str, problem: str, remedy: str) -> UserError:

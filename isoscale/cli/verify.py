@@ -43,6 +43,7 @@ def verify(
     script: o.Script,
     workers: o.Workers,
     script_args: o.ScriptArgs = None,
+    module: o.Module = False,
     executors: o.Executors = None,
     devices: o.Devices = None,
     determinism: o.Determinism = "elastic",
@@ -72,9 +73,10 @@ def verify(
         threads=threads,
         until=until,
         record=True,
+        module=module,
     )
     code = o.code_to_keep(spec, out)
-    spec = replace(spec, out=str(o.claim_directory(out, script)), trace=0 if explain else None)
+    spec = replace(spec, out=str(o.claim_directory(out, spec.script)), trace=0 if explain else None)
     elastic, reference = asyncio.run(run_both(console, spec, found, entries, code=code))
     if elastic.exit_code != 0:
         bad_input = elastic.exit_code == UserError.exit_code

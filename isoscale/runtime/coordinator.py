@@ -350,7 +350,7 @@ class _Coordinator:
         changed = "" if self._code is None else await asyncio.to_thread(what_changed, self._code.manifest)
         if changed and changed != self._told_changes:
             self._told_changes = changed
-            self._warn(f"{changed}; for the files as they are now: isoscale stop, then isoscale resume --new-code")
+            self._warn(f"{changed}; isoscale stop, then isoscale resume --new-code takes the edited files")
 
     def _save_executors(self) -> None:
         fields = self._processes.identities()

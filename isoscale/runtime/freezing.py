@@ -101,7 +101,8 @@ def go_on_with(spec: JobSpec, *, new_code: bool, snapshot: Snapshot | None = Non
     if (spec.script, spec.module) != (before.manifest.script, before.manifest.module):
         return _moved(spec, before.manifest, snapshot or snapshot_of(spec))
     changed = what_changed(before.manifest)
-    return replace(before, warnings=[f"{changed}; --new-code takes the files as they are now"] if changed else [])
+    taking = f"isoscale resume {spec.out} --new-code takes the edited files"
+    return replace(before, warnings=[f"{changed}; {taking}"] if changed else [])
 
 
 def still_alive(directory: Path, executors: Sequence[int]) -> UserError:
@@ -119,7 +120,7 @@ def still_alive(directory: Path, executors: Sequence[int]) -> UserError:
 def what_changed(manifest: Manifest) -> str:
     """In words, "" if nothing did."""
     names = changed_since(manifest)
-    return f"{listed(names)} changed since the run began: the code it began with runs" if names else ""
+    return f"{listed(names)} changed since the run began: the frozen code runs" if names else ""
 
 
 def listed(names: Sequence[str]) -> str:

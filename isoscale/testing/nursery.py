@@ -12,7 +12,6 @@ import faulthandler
 import importlib
 import json
 import os
-import runpy
 import select
 import signal
 import socket
@@ -27,6 +26,7 @@ from typing import Any
 from isoscale import env
 from isoscale.backends.local import ALLOCATOR, AdoptedProcess
 from isoscale.kinds import executor_environment, profile_of
+from isoscale.runtime.code import launch
 
 __all__ = ["ForkedProcess", "Nursery"]
 
@@ -240,7 +240,7 @@ def _become(request: dict[str, Any]) -> None:
             signal.signal(signal.SIGINT, signal.default_int_handler)
             _be_coordinator(request)
         else:
-            _run_as_python(request["arguments"])
+            launch.main(request["arguments"])
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
@@ -256,19 +256,6 @@ def _become(request: dict[str, Any]) -> None:
         os._exit(code)
 
 
-def _run_as_python(arguments: list[str]) -> None:
-    """What `python ARGUMENTS` does: a script, or with -m a module, or with -c what follows."""
-    if arguments[0] == "-c":
-        sys.argv, sys.path[:0] = ["-c", *arguments[2:]], [""]
-        exec(compile(arguments[1], "<string>", "exec"), vars(importlib.import_module("__main__")))
-    elif arguments[0] == "-m":
-        sys.argv, sys.path[:0] = arguments[1:], [os.getcwd()]
-        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
-    else:
-        sys.argv, sys.path[:0] = list(arguments), [str(Path(arguments[0]).parent)]
-        runpy.run_path(sys.argv[0], run_name="__main__")
-
-
 def _be_coordinator(request: dict[str, Any]) -> None:
     from isoscale.runtime import processes
 
@@ -277,7 +264,7 @@ def _be_coordinator(request: dict[str, Any]) -> None:
     ) -> AdoptedProcess:
         child = {
             "what": "executor",
-            "arguments": list(command[1:]),
+            "arguments": list(command[2:]),  # after Python and the launcher
             "environment": dict(environment),
             "log": str(log.resolve()),
             "cwd": os.getcwd(),

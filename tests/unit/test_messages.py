@@ -42,6 +42,7 @@ FROM_EXECUTOR = [
     m.Logged(step=1, epoch=0, values={"a": 1, "b": 0.5, "c": "x", "d": True, "e": None}),
     m.Audited(step=100, digest="d"),
     m.Streamed(event="partitions", stream="stream 1", step=3, fields={"epoch": 0, "to": [[4, 1]]}),
+    m.Uses(modules={"numpy": "ab"}, paths={"net": "/p/net.py"}, versions={"python": "3.11"}, data={"loader 1": "64"}),
     m.Recorded(step=2, values={"loss": {0: (0.1).hex(), 3: "nan"}}),
     m.CheckpointWritten(generation=1, step=2, written={"step": 2, "files": ["a"]}, blocked_s=0.1, seconds=0.2),
     m.CheckpointFailed(step=2, reason="no space left on device"),
