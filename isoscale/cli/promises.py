@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, Group
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -32,14 +33,15 @@ def verdict_of(events: Iterable[Event], home: Path) -> Verdict:
 
 
 def promises_table(verdict: Verdict, start: float) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    table.add_column("", no_wrap=True)
-    table.add_column("promise", ratio=1)
-    table.add_column("what was seen", ratio=1)
+    """A row per promise; below one that was broken, or that nobody can judge, what was found."""
+    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column()
     for row in rows(verdict, start):
-        style = "" if row.said == "broken" else "dim"
-        said = Text(SAID[row.said], style=_STYLES[row.said])
-        table.add_row(said, row.statement, Text("\n".join(row.lines), style=style))
+        found = row.lines if row.said != "kept" else ()
+        statement = Text(row.statement, style="" if row.said == "broken" else "dim")
+        below = [Padding(Text(line), (0, 0, 0, 2)) for line in found]
+        table.add_row(Text(SAID[row.said], style=_STYLES[row.said]), Group(statement, *below))
     return table
 
 

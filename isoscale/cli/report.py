@@ -43,8 +43,7 @@ _MAX_JOBS = 20
 
 
 def report(directory: Directory, out: OutFile = None, as_json_: AsJson = False) -> None:
-    """Show where the logical workers of a run lived, its rescales, faults, loss and throughput, and whether it kept its
-    promises."""
+    """Show where the logical workers of a run lived, its rescales, faults, loss, and whether it kept its promises."""
     if out is not None and (out.suffix not in _FORMS or as_json_):
         problem = "a file beside --json, which prints" if as_json_ else "unknown sort of file"
         raise UserError(field="--out", value=out, problem=problem, remedy=f"give a name with {', '.join(_FORMS)}")

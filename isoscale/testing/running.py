@@ -291,12 +291,6 @@ class RunningJob:
         """What a spot instance gets before it is taken away: SIGTERM."""
         return self.signal(executor, signal.SIGTERM)
 
-    def signal_coordinator(self, number: int) -> None:
-        """SIGINT is Ctrl-C, SIGTERM what batch systems send."""
-        assert self._coordinator is not None
-        if self._coordinator.poll() is None:
-            os.kill(self._coordinator.pid, number)
-
     def kill_coordinator(self) -> None:
         assert self._coordinator is not None
         self.pids()

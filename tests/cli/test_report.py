@@ -178,7 +178,7 @@ def test_a_run_that_kept_them_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize("events", [[], simulated(3)])
 def test_where_nothing_was_promised_nothing_is_said(tmp_path: Path, events: list[dict[str, Any]]) -> None:
     directory = save(events, tmp_path / "run")
-    assert "what was seen" not in report(directory)
+    assert "sealed step" not in report(directory)
     assert json.loads(report(directory, "--json"))["promises"] is None
 
 
