@@ -12,9 +12,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from committed import MOMENTUM, RATE, commit_log, options, save_whole
 from torch.utils.data import DataLoader
 from torchft import DistributedDataParallel, DistributedSampler, Manager, Optimizer, ProcessGroupGloo
+
+from benchmarks.peers.committed import MOMENTUM, RATE, commit_log, options, save_whole
 
 REPLICAS = 2
 

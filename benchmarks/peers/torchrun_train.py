@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import torch
 import torch.distributed as dist
-from committed import MOMENTUM, RATE, commit_log, options, save_whole
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
+
+from benchmarks.peers.committed import MOMENTUM, RATE, commit_log, options, save_whole
 
 CHECKPOINT_EVERY = 20
 
