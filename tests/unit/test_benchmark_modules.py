@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import index
+from benchmarks.lib import processes
 from benchmarks.lib.measure import RESULTS
 from benchmarks.lib.processes import ROOT
 
@@ -64,6 +65,11 @@ def test_a_kept_result_names_a_command_that_exists(path: Path) -> None:
     python, option, module, *_ = shlex.split(json.loads(path.read_text())["command"])
     assert (python, option) == ("python", "-m")
     assert index.command_of(module) if module.startswith("benchmarks.") else '"__main__"' in source(module)
+
+
+def test_a_new_result_is_kept_with_the_command_that_was_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", [str(ROOT / "benchmarks" / "elastic" / "gaps.py"), "--scenarios", "scale out"])
+    assert processes.command() == "python -m benchmarks.elastic.gaps --scenarios 'scale out'"
 
 
 def test_the_readme_is_generated_from_the_modules() -> None:
