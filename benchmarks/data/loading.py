@@ -117,10 +117,11 @@ class Ours:
 
 def throughput(dataset: Images, n: int, *, blocks: int, rounds: int, batches: int) -> measure.Ratio:
     """Seconds of ours over those of stock for as many batches."""
-    order, times = random.Random(0), {name: [] for name in ("a", "b", "control")}
+    order = random.Random(0)
+    times: dict[str, list[list[float]]] = {name: [] for name in ("a", "b", "control")}
     under_way = n * W * AHEAD
     for _ in range(blocks):
-        sides = {"a": Stock(dataset, n), "b": Ours(dataset, n), "control": Stock(dataset, n)}
+        sides: dict[str, Stock | Ours] = {"a": Stock(dataset, n), "b": Ours(dataset, n), "control": Stock(dataset, n)}
         passes = {name: iter(side) for name, side in sides.items()}
         block: dict[str, list[float]] = {name: [] for name in sides}
         for _ in range(rounds):

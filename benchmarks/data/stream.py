@@ -197,7 +197,7 @@ class Pair:
 
 def two_processes(case: Case, buffer: int, *, blocks: int, pairs: int) -> measure.Ratio:
     shares = (range(4), range(4, 8))
-    heard = what_they_hear(*(case.batches(case.paths, 8, buffer) for _ in range(2)), shares)  # type: ignore[call-arg]
+    heard = what_they_hear(case.batches(case.paths, 8, buffer), case.batches(case.paths, 8, buffer), shares)
     parts = tuple(
         {
             "a": case.plain_epoch(case.paths[i::2], buffer),
@@ -237,7 +237,8 @@ def two_loaders(case: Case, buffer: int, *, rounds: int) -> measure.Ratio:
         batches.stop()
         return count * 8, seconds
 
-    order, times = random.Random(0), {name: [] for name in ("a", "b", "control")}
+    order = random.Random(0)
+    times: dict[str, list[list[float]]] = {name: [] for name in ("a", "b", "control")}
     sides = {"a": stock, "b": ours, "control": stock}
     for _ in range(rounds):
         for name in order.sample(list(sides), len(sides)):

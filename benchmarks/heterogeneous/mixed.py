@@ -338,8 +338,8 @@ def measured(workload: int, name: str, rounds: int) -> list[dict[str, Any]]:
 
 def main() -> None:
     if sys.argv[1:2] == ["--worker"]:
-        workload, level, profile, index, members, store = sys.argv[2:]
-        worker(int(workload), level, profile, int(index), int(members), store)  # type: ignore[arg-type]
+        number, level, profile, index, members, store = sys.argv[2:]
+        worker(int(number), level, profile, int(index), int(members), store)  # type: ignore[arg-type]
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer repetitions; prints, saves nothing")

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
+import torch.distributed
+import torch.multiprocessing
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
@@ -30,6 +30,9 @@ from isoscale.runtime.collective import connect
 from isoscale.runtime.job import Job
 from isoscale.types import JobSpec, Placement
 
+# torch ships no complete type stubs for these.
+dist: Any = torch.distributed
+spawn: Any = torch.multiprocessing.spawn  # type: ignore[attr-defined]
 Step = Callable[[], None]
 
 
@@ -176,7 +179,7 @@ def main() -> None:
     quick = quick_option(__doc__ or "").quick
     as_executor()
     with tempfile.TemporaryDirectory() as directory:
-        mp.spawn(rank_main, (directory, quick), nprocs=2)
+        spawn(rank_main, (directory, quick), nprocs=2)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,8 @@ checkpoint (every 20 steps) is lost. The sampler splits the data by the present 
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
@@ -32,7 +34,7 @@ def main() -> None:
         optimizer.load_state_dict(kept["optimizer"])
         step = kept["step"]
     torch.manual_seed(rank)
-    sampler = DistributedSampler(load.data, workers, rank, shuffle=True)
+    sampler: DistributedSampler[Any] = DistributedSampler(load.data, workers, rank, shuffle=True)
     loader = DataLoader(load.data, load.batch, sampler=sampler)
     while step < steps:
         epoch, begin = divmod(step, len(loader))

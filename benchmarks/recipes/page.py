@@ -55,8 +55,8 @@ def quality(rows: Rows) -> str:
 def proofs(rows: Rows) -> str:
     def lines() -> Iterator[str]:
         for recipe in RECIPES:
-            mine = rows.get(recipe.name)
-            for variant in ((), *recipe.variants) if mine is not None else ():
+            mine = rows.get(recipe.name, {})
+            for variant in ((), *recipe.variants) if mine else ():
                 found = [mine.get(part) for part in parts_of(variant)]
                 first = found[0] or {}
                 name = f"{recipe.name}{f', `{shlex.join(variant)}`' if variant else ''}"

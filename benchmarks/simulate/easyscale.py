@@ -33,7 +33,7 @@ _REFERENCE = {
     "easyscale-homo(blind)": (413, 5120),
     "easyscale(blind)": (350, 5000),
 }
-_POLICIES = (
+_POLICIES: tuple[tuple[str, dict[str, bool]], ...] = (
     ("fifo", {}),
     ("fifo-per-kind", {}),
     ("fifo-backfill", {}),
@@ -46,7 +46,7 @@ _POLICIES = (
     ("flow", {}),
     ("flow", {"declared": False}),
 )
-_LABELS = {("blind",): "(blind)", ("declared",): "(nothing declared)"}
+_LABELS: dict[tuple[str, ...], str] = {("blind",): "(blind)", ("declared",): "(nothing declared)"}
 #: seconds of an exchange: 5 ms within a machine, 20 ms across, a little more for each device
 _EXCHANGE = Communication(local_fixed_s=0.005, local_per_device_s=0.0005, cross_fixed_s=0.020, cross_per_device_s=0.001)
 _WORLDS = {

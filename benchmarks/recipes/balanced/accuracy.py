@@ -97,11 +97,11 @@ def lstm_study(*, short: bool) -> Study:
 
 def cnn_study(*, short: bool) -> Study:
     seen, unseen = images.Mnist(train=True, samples=2000), images.Mnist(train=False)
-    validation = torch.stack([image for image, _ in unseen])
+    validation = torch.stack([unseen[i][0] for i in range(len(unseen))])
     # Distorting costs as much as training: the same three versions of each image serve all runs.
     torch.manual_seed(0)
     np.random.seed(0)
-    versions = [torch.stack([image for image, _ in seen]) for _ in range(3)]
+    versions = [torch.stack([seen[i][0] for i in range(len(seen))]) for _ in range(3)]
 
     def batches() -> list[tuple[torch.Tensor, torch.Tensor]]:
         version = versions[int(torch.randint(len(versions), ()))]

@@ -132,11 +132,11 @@ def _language_models(timed: Timed, rounds: int) -> list[dict[str, Any]]:
     masks = masks_of(model, (), 50, 10)
     lstm_masks = {name: mask for name, mask in masks.items() if name.startswith("lstm")}
     lstm, both = (pack_model(model, chosen, 50, example=(x, state)) for chosen in (lstm_masks, masks))
-    dense = Cells(model.lstm)
+    dense, packed = Cells(model.lstm), lstm.get_submodule("lstm")
     lstm_work: dict[str, Work] = {
         "dense": lambda: dense(x, state),
         "dense_nn_lstm": lambda: model.lstm(x, state),
-        "packed": lambda: lstm.lstm(x, state),
+        "packed": lambda: packed(x, state),
     }
     word_work: dict[str, Work] = {
         "dense": lambda: model.words(dense(x, state)[0]),
