@@ -1,27 +1,30 @@
 """Writes docs/claims.md from benchmarks/results: every published number with its command.
 
-    python benchmarks/claims.py            # rewrite the page
-    python benchmarks/claims.py --check    # exit 1 if it is not what the results say
+    python -m benchmarks.claims            # rewrite the page
+    python -m benchmarks.claims --check    # exit 1 if it is not what the results say
 
-Numbers come from the JSON files and nowhere else. A target that is missed is shown as missed.
+Numbers come from the JSON files and nowhere else. A target that is missed is shown as missed. What a result claims is
+said by `claims` in the folder of the benchmark that made it.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
-from data_claims import PARTS as DATA_PARTS
-from elastic_claims import PARTS as ELASTIC_PARTS
-from recipes_claims import PARTS as RECIPE_PARTS
-from simulate_claims import PARTS as SIMULATOR_PARTS
+from benchmarks.data.claims import PARTS as DATA
+from benchmarks.elastic.claims import PARTS as ELASTIC
+from benchmarks.heterogeneous.claims import PARTS as HETEROGENEOUS
+from benchmarks.lib.claims import Parts
+from benchmarks.lib.measure import RESULTS
+from benchmarks.lib.processes import ROOT
+from benchmarks.overhead.claims import PARTS as OVERHEAD
+from benchmarks.recipes.claims import PARTS as RECIPES
+from benchmarks.scheduling.claims import PARTS as SCHEDULING
+from benchmarks.simulate.claims import PARTS as SIMULATE
 
-HERE = Path(__file__).parent
-PAGE = HERE.parent / "docs" / "claims.md"
-Row = tuple[str, str, str, str]
+PAGE = ROOT / "docs" / "claims.md"
+_PARTS: Parts = OVERHEAD | HETEROGENEOUS | ELASTIC | DATA | RECIPES | SIMULATE | SCHEDULING
 
 _INTRODUCTION = """# Claims and measurements
 
@@ -35,83 +38,10 @@ per logical worker and walks all of them at the end of the step, where plain acc
 """
 
 
-def context_switch(result: dict[str, Any]) -> Iterator[Row]:
-    absolute = result["absolute"]["turn_us"]
-    yield "a context switch, engine time per turn", "at most 200 us", f"{absolute:.0f} us", _verdict(absolute <= 200)
-    for model in dict.fromkeys(row["model"] for row in result["rows"]):
-        for order in ("ddp", "tree"):
-            rows = [row for row in result["rows"] if row["model"] == model and row["order"] == order]
-            worst = max(rows, key=lambda row: row["ratio"] - row["half_width"])
-            mean = sum(row["ratio"] for row in rows) / len(rows)
-            yield (
-                f"k = {', '.join(str(row['k']) for row in rows)} logical workers on one executor over plain gradient "
-                f"accumulation, {model}, order {order}",
-                "at most 1.02x (EasyScale: at most 1.0197x, 1.0042x on average)",
-                f"mean {mean:.3f}x, worst {worst['ratio']:.3f}x +- {worst['half_width']:.3f} (k = {worst['k']})",
-                _verdict(worst["ratio"] - worst["half_width"] <= 1.02),
-            )
-
-
-def against_ddp(result: dict[str, Any]) -> Iterator[Row]:
-    for row in result["rows"]:
-        yield (
-            f"N = {row['workers']} on {row['executors']} executors, order {row['order']}, over stock DDP with "
-            f"{row['executors']} processes, {row['model']}",
-            f"step time at most {row['limit']:.2f}x",
-            f"{row['ratio']:.3f}x +- {row['half_width']:.3f}; exchange {row['exchange_ms']:.1f} ms, "
-            f"plain all-reduce {row['plain_all_reduce_ms']:.1f} ms",
-            _verdict(row["meets"]),
-        )
-
-
-def memory(result: dict[str, Any]) -> Iterator[Row]:
-    rows = result["rows"]
-    for order in ("tree", "ddp"):
-        last = max((row for row in rows if row["order"] == order), key=lambda row: row["k"])
-        packed = next(row for row in rows if row["order"].startswith("packed"))
-        yield (
-            f"memory of one executor, 1 to {last['k']} logical workers, order {order}",
-            f"at most {last['limit']:.0f} copies of the gradients more",
-            f"{last['copies']:.1f} copies more, {last['peak_mb']:.0f} MB; "
-            f"{packed['k']} packed processes {packed['peak_mb']:.0f} MB",
-            _verdict(last["meets"]),
-        )
-
-
-def heterogeneous(result: dict[str, Any]) -> Iterator[Row]:
-    for row in result["rows"]:
-        if "target" in row:
-            yield (
-                f"one cpu-avx2 and one cpu-sse executor at `heterogeneous` over the sum of both alone, {row['model']}",
-                f"at least {row['target']}",
-                f"{row['ratio']:.2f} +- {row['half_width']:.2f}",
-                _verdict(row["meets"]) + (f": {row['why']}" if not row["meets"] and row.get("why") else ""),
-            )
-
-
-def import_time(result: dict[str, Any]) -> Iterator[Row]:
-    (row,) = result["rows"]
-    measured = f"{row['with_import_ms']:.1f} ms, {row['empty_ms']:.1f} ms without it"
-    yield "an interpreter that imports isoscale", "under 100 ms more", measured, _verdict(row["import_ms"] < 100)
-
-
-_PARTS: dict[str, Callable[[dict[str, Any]], Iterator[Row]]] = {
-    "context_switch": context_switch,
-    "against_ddp": against_ddp,
-    "memory": memory,
-    "heterogeneous": heterogeneous,
-    "import_time": import_time,
-    **ELASTIC_PARTS,
-    **DATA_PARTS,
-    **RECIPE_PARTS,
-    **SIMULATOR_PARTS,
-}
-
-
 def page() -> str:
     lines = [_INTRODUCTION]
     for name, rows in _PARTS.items():
-        path = HERE / "results" / f"{name}.json"
+        path = RESULTS / f"{name}.json"
         if not path.exists():
             continue
         result = json.loads(path.read_text())
@@ -123,10 +53,6 @@ def page() -> str:
         lines += [f"| {' | '.join(row)} |" for row in rows(result)]
         lines.append("")
     return "\n".join(lines)
-
-
-def _verdict(met: bool) -> str:
-    return "met" if met else "**missed**"
 
 
 def main() -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,8 +15,7 @@ from typing import Any
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from models import Workload, workloads
+from benchmarks.lib.models import Workload, workloads
 
 RATE, MOMENTUM = 0.01, 0.9
 

@@ -28,10 +28,10 @@ def torchft_environment(cache: Path) -> Path:
         subprocess.run([sys.executable, "-m", "venv", "--clear", place], check=True)
         constraints = cache / "constraints.txt"
         constraints.write_text(f"{TORCH}\n{_pinned('numpy')}\n")
-        pip = [place / "bin" / "python", "-m", "pip", "install", "-qq", "--disable-pip-version-check", "--no-input"]
+        pip = ["-m", "pip", "install", "-qq", "--disable-pip-version-check", "--no-input"]
         # numpy too: torch warns without it, and the data loader's workers seed it.
-        for packages in ([TORCH], ["-c", constraints, TORCHFT, "numpy"]):
-            subprocess.run([*pip, *packages], check=True)
+        for packages in ([TORCH], ["-c", str(constraints), TORCHFT, "numpy"]):
+            subprocess.run([place / "bin" / "python", *pip, *packages], check=True)
         stamp.touch()
     version = subprocess.run(
         [place / "bin" / "python", "-c", "import torch; print(torch.__version__)"],

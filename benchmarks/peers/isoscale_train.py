@@ -6,9 +6,9 @@ The script cannot know how many executors there are, so it writes 0 and the harn
 from __future__ import annotations
 
 import torch
-from committed import MOMENTUM, RATE, commit_log, options
 
 import isoscale
+from benchmarks.peers.committed import MOMENTUM, RATE, commit_log, options
 
 
 def train(job: isoscale.Job) -> None:

@@ -12,9 +12,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from committed import MOMENTUM, RATE, commit_log, options, save_whole
 from torch.utils.data import DataLoader
 from torchft import DistributedDataParallel, DistributedSampler, Manager, Optimizer, ProcessGroupGloo
+
+from benchmarks.peers.committed import MOMENTUM, RATE, commit_log, options, save_whole
 
 REPLICAS = 2
 
@@ -23,7 +24,10 @@ class RepairedDDP(DistributedDataParallel):
     """torchft 0.2.0's hook asserts on the future of a failed all-reduce, and the survivor dies with its peer."""
 
     @staticmethod
-    def _comm_hook(state: Manager, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    def _comm_hook(
+        state: Manager,
+        bucket: dist.GradBucket,  # type: ignore[name-defined]
+    ) -> torch.futures.Future[torch.Tensor]:
         buffer = bucket.buffer()
         try:
             work = state.allreduce(buffer)
@@ -48,7 +52,7 @@ def main() -> None:
     replica = int(os.environ["REPLICA_GROUP_ID"])
     committed = commit_log(folder)
     # torchrun would start this store; alone the replica starts it.
-    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
     torch.manual_seed(0)
     module = load.make()
     inner = torch.optim.SGD(module.parameters(), lr=RATE, momentum=MOMENTUM)

@@ -6,11 +6,14 @@ checkpoint (every 20 steps) is lost. The sampler splits the data by the present 
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.distributed as dist
-from committed import MOMENTUM, RATE, commit_log, options, save_whole
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
+
+from benchmarks.peers.committed import MOMENTUM, RATE, commit_log, options, save_whole
 
 CHECKPOINT_EVERY = 20
 
@@ -31,7 +34,7 @@ def main() -> None:
         optimizer.load_state_dict(kept["optimizer"])
         step = kept["step"]
     torch.manual_seed(rank)
-    sampler = DistributedSampler(load.data, workers, rank, shuffle=True)
+    sampler: DistributedSampler[Any] = DistributedSampler(load.data, workers, rank, shuffle=True)
     loader = DataLoader(load.data, load.batch, sampler=sampler)
     while step < steps:
         epoch, begin = divmod(step, len(loader))

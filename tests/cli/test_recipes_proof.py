@@ -1,4 +1,4 @@
-"""benchmarks/recipes_proof.py with real processes, on the smallest recipe: one proof, kept, and not made twice."""
+"""benchmarks/recipes/proof.py with real processes, on the smallest recipe: one proof, kept, and not made twice."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ pytestmark = [
     ),
 ]
 
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "recipes_proof.py"
+ROOT = Path(__file__).parents[2]
 
 
 def prove(part: str, kept: Path) -> str:
     pytest.importorskip("sklearn")
-    command = [sys.executable, str(SCRIPT), "--only", "digits", "--part", part, "--json", str(kept)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=280)
+    options = ["--only", "digits", "--part", part, "--json", str(kept)]
+    command = [sys.executable, "-m", "benchmarks.recipes.proof", *options]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

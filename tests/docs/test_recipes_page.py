@@ -10,5 +10,5 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_tables_are_generated_from_the_results() -> None:
-    check = subprocess.run([sys.executable, ROOT / "benchmarks" / "recipes_page.py", "--check"], check=False)
-    assert check.returncode == 0, "run: python benchmarks/recipes_page.py"
+    check = subprocess.run([sys.executable, "-m", "benchmarks.recipes.page", "--check"], cwd=ROOT, check=False)
+    assert check.returncode == 0, "run: python -m benchmarks.recipes.page"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.elastic_claims import elastic
-from benchmarks.elastic_commits import (
+from benchmarks.elastic.claims import elastic
+from benchmarks.elastic.commits import (
     Commit,
     Line,
     commits_of,

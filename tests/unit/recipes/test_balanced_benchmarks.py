@@ -2,39 +2,28 @@
 
 from __future__ import annotations
 
-import importlib
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-import pytest
-
-BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
-
-
-@pytest.fixture
-def tables(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    return importlib.import_module("recipes_balanced_tables")
+from benchmarks.recipes.balanced import tables
 
 
 def row(seed: int, pattern: str, accuracy: float, sparsity: str = "0.9") -> dict[str, Any]:
     return {"model": "cnn", "seed": seed, "pattern": pattern, "sparsity": sparsity, "accuracy": accuracy}
 
 
-def test_gaps_are_paired_by_seed(tables: ModuleType) -> None:
+def test_gaps_are_paired_by_seed() -> None:
     rows = [row(0, "balanced", 95.0), row(0, "random", 96.0), row(1, "balanced", 97.0), row(1, "random", 95.0)]
     rows += [row(2, "balanced", 50.0), row(3, "random", 50.0), row(0, "random", 0.0, "0.5")]
     assert tables.gaps(rows, "cnn", "0.9", "accuracy") == [-1.0, 2.0]
 
 
-def test_an_interval_is_students(tables: ModuleType) -> None:
+def test_an_interval_is_students() -> None:
     # mean 1, standard deviation 1, three seeds: 4.303 / sqrt(3)
     assert tables.interval([0.0, 1.0, 2.0]) == "+1.00 +- 2.48 (3 seeds)"
     assert tables.interval([1.0]) == ""
 
 
-def test_dense_in_batches_is_the_better_of_two(tables: ModuleType) -> None:
+def test_dense_in_batches_is_the_better_of_two() -> None:
     us = {"dense": 900.0, "dense_transposed": 600.0, "packed": 200.0}
     made = {"matrix": "M", "shape": [4, 8], "sparsity": 0.8, "block_width": 4, "us": us}
     made |= {"against_dense": 3.0, "against_csr_int64": 2.0, "against_csr_int32": 1.0}

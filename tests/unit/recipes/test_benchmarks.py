@@ -5,13 +5,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import importlib
 import json
 import subprocess
 import sys
 from fractions import Fraction
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -19,28 +17,14 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
+from benchmarks.recipes import claims, kept, page, proof, quality, sides, step_cost
 from isoscale.recipes.balanced.schedule import Schedule
 from isoscale.recipes.catalogue import RECIPES, Recipe, find
-
-ROOT = Path(__file__).parents[3]
-
-
-@pytest.fixture
-def benchmark(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A module of benchmarks/ by name."""
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-
-    def load(name: str) -> ModuleType:
-        return importlib.import_module(name)
-
-    return load
-
 
 # ---- proofs ----
 
 
-def test_every_recipe_goes_through_all_sizes_at_both_levels_and_is_killed(benchmark: Any) -> None:
-    proof = benchmark("recipes_proof")
+def test_every_recipe_goes_through_all_sizes_at_both_levels_and_is_killed() -> None:
     for recipe in RECIPES:
         found = {one.part: one for one in proof.proofs(recipe)[:3]}
         assert set(found) == {"elastic", "heterogeneous", "chaos"}
@@ -49,8 +33,7 @@ def test_every_recipe_goes_through_all_sizes_at_both_levels_and_is_killed(benchm
         assert found["elastic"].asked[-len(recipe.proof) :] == recipe.proof
 
 
-def test_a_variant_is_proven_in_all_parts_too(benchmark: Any) -> None:
-    proof = benchmark("recipes_proof")
+def test_a_variant_is_proven_in_all_parts_too() -> None:
     found = {one.part: one for one in proof.proofs(find("mcmisp"))}
     for part in ("elastic", "heterogeneous", "chaos"):
         assert found[f"{part} --backbone electra"].asked == (*found[part].asked, "--backbone", "electra")
@@ -83,8 +66,7 @@ def test_recipes_with_state_of_their_own_are_among_them() -> None:
     assert {recipe.name for recipe in RECIPES if recipe.own_state_at} == {"mcmisp", "balanced_lstm", "balanced_cnn"}
 
 
-def test_executors_change_before_at_and_after_a_step(benchmark: Any) -> None:
-    proof = benchmark("recipes_proof")
+def test_executors_change_before_at_and_after_a_step() -> None:
     recipe = dataclasses.replace(find("digits"), own_state_at=5)
     elastic, mixed, _ = proof.proofs(recipe)
     assert "0:1,4:3,5:2,6:4" in elastic.asked
@@ -98,9 +80,8 @@ def test_executors_change_before_at_and_after_a_step(benchmark: Any) -> None:
     [(0, [1, 3, 2, 4], None), (1, [1, 3, 2, 4], "bits differ"), (0, [1, 3, 2], "went through [1, 3, 2] executors")],
 )
 def test_a_proof_holds_only_if_bits_agree_and_the_plan_was_carried_out(
-    code: int, sizes: list[int], problem: str | None, benchmark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    code: int, sizes: list[int], problem: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    proof = benchmark("recipes_proof")
     events = [{"event": "generation", "members": list(range(size))} for size in sizes]
     events += [{"event": "step", "step": 8}, {"event": "finished", "step": 8, "digest": "d"}]
     (tmp_path / "events.jsonl").write_text("".join(json.dumps({"t": 0.0, **event}) + "\n" for event in events))
@@ -112,8 +93,8 @@ def test_a_proof_holds_only_if_bits_agree_and_the_plan_was_carried_out(
     assert (found["steps"], found["digest"]) == (8, "d")
 
 
-def test_a_killed_run_must_end_where_stock_ddp_ended(benchmark: Any) -> None:
-    not_proven = benchmark("recipes_proof").not_proven
+def test_a_killed_run_must_end_where_stock_ddp_ended() -> None:
+    not_proven = proof.not_proven
     parts = {"elastic": "d", "heterogeneous": "e", "chaos": "d"}
     rows = [row("digits", part, equal=True, digest=digest) for part, digest in parts.items()]
     assert not_proven(rows) == []
@@ -128,27 +109,25 @@ def row(recipe: str, part: str = "elastic", **more: Any) -> dict[str, Any]:
     return {"recipe": recipe, "part": part, "code": "c", **more}
 
 
-def test_results_of_two_processes_end_up_in_one_file_in_the_catalogues_order(benchmark: Any, tmp_path: Path) -> None:
-    kept = benchmark("recipes_kept")
+def test_results_of_two_processes_end_up_in_one_file_in_the_catalogues_order(tmp_path: Path) -> None:
     path = tmp_path / "kept.json"
-    first, second = kept.Kept("proof", path), kept.Kept("proof", path)
+    first, second = kept.Kept("recipes_proof", path), kept.Kept("recipes_proof", path)
     second.put(row("resnet", value=1))
     first.put(row("digits", value=2))
     second.put(row("resnet", value=3))
     written = json.loads(path.read_text())["rows"]
     assert [(one["recipe"], one["value"]) for one in written] == [("digits", 2), ("resnet", 3)]
-    assert kept.Kept("proof", path).find("resnet", "elastic", "c")["value"] == 3
-    assert kept.Kept("proof", path).find("resnet", "elastic", "other code") is None
+    assert kept.Kept("recipes_proof", path).find("resnet", "elastic", "c")["value"] == 3
+    assert kept.Kept("recipes_proof", path).find("resnet", "elastic", "other code") is None
 
 
-def test_a_row_of_a_recipe_that_is_gone_is_dropped(benchmark: Any, tmp_path: Path) -> None:
+def test_a_row_of_a_recipe_that_is_gone_is_dropped(tmp_path: Path) -> None:
     path = tmp_path / "kept.json"
     path.write_text(json.dumps({"rows": [row("no such recipe"), row("digits")]}))
-    assert [one["recipe"] for one in benchmark("recipes_kept").Kept("proof", path).rows()] == ["digits"]
+    assert [one["recipe"] for one in kept.Kept("recipes_proof", path).rows()] == ["digits"]
 
 
-def test_code_covers_what_a_script_imports(benchmark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = benchmark("recipes_kept")
+def test_code_covers_what_a_script_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = {path.name for path in kept._sources(kept.path_of(find("resnet")))}
     assert names == {"resnet.py", "images.py"}
     monkeypatch.setattr(kept, "path_of", lambda recipe: tmp_path / "script.py")
@@ -183,9 +162,8 @@ def tiny_training(ends: list[torch.Tensor]) -> Any:
     return train
 
 
-def test_plain_accumulation_takes_the_same_steps(benchmark: Any) -> None:
+def test_plain_accumulation_takes_the_same_steps() -> None:
     """Not the same bits (another order of sums), and the same samples in every step."""
-    sides = benchmark("recipes_sides")
     found: dict[str, list[torch.Tensor]] = {}
     for name, start in {"plain": sides.accumulating, "isoscale": sides.under_isoscale}.items():
         training = start(tiny_training(found.setdefault(name, [])), 2)
@@ -199,8 +177,7 @@ def test_plain_accumulation_takes_the_same_steps(benchmark: Any) -> None:
     assert not torch.equal(found["plain"][0], found["plain"][1])
 
 
-def test_trainings_of_one_process_take_turns_and_leave_nothing_behind(benchmark: Any) -> None:
-    sides = benchmark("recipes_sides")
+def test_trainings_of_one_process_take_turns_and_leave_nothing_behind() -> None:
     backward = torch.Tensor.backward
     found: list[list[torch.Tensor]] = [[], [], []]
     starts = (sides.accumulating, sides.under_isoscale, sides.accumulating)
@@ -215,8 +192,8 @@ def test_trainings_of_one_process_take_turns_and_leave_nothing_behind(benchmark:
     assert torch.Tensor.backward is backward
 
 
-def test_a_training_that_ends_says_so(benchmark: Any) -> None:
-    training = benchmark("recipes_sides").accumulating(tiny_training([]), 2)
+def test_a_training_that_ends_says_so() -> None:
+    training = sides.accumulating(tiny_training([]), 2)
     for _ in range(2):
         training()
     with pytest.raises(RuntimeError, match="ended"):
@@ -225,11 +202,10 @@ def test_a_training_that_ends_says_so(benchmark: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
-def test_every_recipe_can_be_measured(recipe: Recipe, benchmark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_recipe_can_be_measured(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two steps under isoscale and two of plain accumulation, by the script itself."""
     for package in recipe.needs:
         pytest.importorskip(package)
-    sides = benchmark("recipes_sides")
     monkeypatch.setattr(sys, "argv", sys.argv)
     monkeypatch.setattr(sides, "_SLOW", {})
     train = sides.training_function(recipe, recipe.proof)
@@ -240,10 +216,9 @@ def test_every_recipe_can_be_measured(recipe: Recipe, benchmark: Any, monkeypatc
         training.close()
 
 
-def test_levels_are_compared_with_off(benchmark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = benchmark("recipes_table")
+def test_levels_are_compared_with_off(monkeypatch: pytest.MonkeyPatch) -> None:
     times = {"a": 0.1, "control": 0.101, "elastic": 0.11, "avx2": 0.12, "sse": 0.2}
-    assert [one.name for one in table.configurations()] == list(times)
+    assert [one.name for one in step_cost.configurations()] == list(times)
     asked: list[str] = []
 
     def steps(name: str, count: int) -> list[float]:
@@ -252,8 +227,8 @@ def test_levels_are_compared_with_off(benchmark: Any, monkeypatch: pytest.Monkey
         return [9.0, *[times[name]] * (count - 1)]
 
     fake = {name: functools.partial(steps, name) for name in times}
-    monkeypatch.setattr(table, "level_processes", lambda recipe: contextlib.nullcontext(fake))
-    found = table.levels(find("digits"), 1.0)
+    monkeypatch.setattr(step_cost, "level_processes", lambda recipe: contextlib.nullcontext(fake))
+    found = step_cost.levels(find("digits"), 1.0)
     assert [found[name]["ratio"] for name in ("elastic", "avx2", "sse")] == [1.1, 1.2, 2.0]
     assert (found["off_ms"], found["control"], found["half_width"]) == (100.0, 1.01, 0.01)
     assert len(set(map(tuple, zip(*[iter(asked[5:])] * 5, strict=True)))) > 1, "rounds come in different orders"
@@ -272,16 +247,16 @@ def levels_row(ratio: float) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("ratio", "ms", "is_marked"), [(1.04, 60, True), (1.029, 60, False), (1.5, 20, False)])
-def test_only_long_steps_over_the_bound_are_marked(benchmark: Any, ratio: float, ms: float, is_marked: bool) -> None:
-    table = benchmark("recipes_page").speed({"resnet": {"switch": switch_row(ratio, ms), "levels": levels_row(1.0)}})
+def test_only_long_steps_over_the_bound_are_marked(ratio: float, ms: float, is_marked: bool) -> None:
+    table = page.speed({"resnet": {"switch": switch_row(ratio, ms), "levels": levels_row(1.0)}})
     line = table.splitlines()[-1]
     assert line.startswith("| resnet | ")
     assert ("**" in line) == is_marked
     assert line.count("|") == table.splitlines()[0].count("|")
 
 
-def test_costs_above_the_published_ones_are_marked(benchmark: Any) -> None:
-    speed = benchmark("recipes_page").speed
+def test_costs_above_the_published_ones_are_marked() -> None:
+    speed = page.speed
     figures = find("resnet").paper_gpu
     assert figures is not None
     for ratio, marks in ((max(figures.heterogeneous) + 0.1, 2), (max(figures.heterogeneous), 0)):
@@ -289,8 +264,8 @@ def test_costs_above_the_published_ones_are_marked(benchmark: Any) -> None:
         assert line.count("(above)") == marks
 
 
-def test_quality_is_judged_by_the_direction_of_the_metric(benchmark: Any) -> None:
-    judged = benchmark("recipes_quality").judged
+def test_quality_is_judged_by_the_direction_of_the_metric() -> None:
+    judged = quality.judged
     up: Recipe = dataclasses.replace(find("digits"), better="higher")
     down: Recipe = dataclasses.replace(find("digits"), better="lower")
     runs = [{"value": value, "baseline": 5.0} for value in (6.0, 7.0, 8.0)]
@@ -302,9 +277,7 @@ def test_quality_is_judged_by_the_direction_of_the_metric(benchmark: Any) -> Non
 # ---- claims ----
 
 
-def test_claims_count_what_is_missing_as_missed(benchmark: Any) -> None:
-    claims = benchmark("recipes_claims")
-    proof = benchmark("recipes_proof")
+def test_claims_count_what_is_missing_as_missed() -> None:
     rows = [row(one.name, proven.part, equal=True, seconds=10.0) for one in RECIPES for proven in proof.proofs(one)]
     assert [claim[3] for claim in claims.recipes_proof({"rows": rows})] == ["met", "met"]
     for wrong in (rows[1:], [{**rows[0], "equal": False}, *rows[1:]]):
@@ -313,8 +286,7 @@ def test_claims_count_what_is_missing_as_missed(benchmark: Any) -> None:
     assert [claim[3] for claim in claims.recipes_proof({"rows": slow})] == ["met", "**missed**"]
 
 
-def test_claims_of_switches_are_of_long_steps_only(benchmark: Any) -> None:
-    claims = benchmark("recipes_claims")
+def test_claims_of_switches_are_of_long_steps_only() -> None:
     rows = [row("resnet", "switch", **switch_row(1.04, 60.0)), row("digits", "switch", **switch_row(1.5, 20.0))]
     rows.append(row("resnet", "levels", **levels_row(1.5)))
     found = list(claims.recipes_table({"rows": rows}))

@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
 
-ROOT = Path(__file__).parents[3]
+from benchmarks.recipes.mcmisp import summary as study
+from benchmarks.recipes.mcmisp import table
+from benchmarks.recipes.mcmisp import text as texts
 
 
-@pytest.fixture
-def study(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    return importlib.import_module("recipes_mcmisp_summary")
-
-
-@pytest.fixture
-def texts(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    return importlib.import_module("recipes_mcmisp_text")
-
-
-def test_a_value_is_reached_between_examinations(study: ModuleType) -> None:
+def test_a_value_is_reached_between_examinations() -> None:
     every = study.EXAMINE_EVERY
     assert study.reached([4.0, 3.0, 2.0], 2.5) == 2.5 * every
     assert study.reached([4.0, 3.0, 3.5, 2.0], 3.0) == 2 * every
@@ -33,14 +21,14 @@ def test_a_value_is_reached_between_examinations(study: ModuleType) -> None:
     assert study.reached([4.0, 3.0], 2.9) is None
 
 
-def test_the_interval_is_students(study: ModuleType) -> None:
+def test_the_interval_is_students() -> None:
     found = study.interval([1.0, 2.0, 3.0, 4.0, 5.0])
     assert found["mean"] == 3.0
     assert found["half_width"] == pytest.approx(2.776 * 2.5**0.5 / 5**0.5, abs=1e-3)
     assert study.interval([2.0])["half_width"] is None
 
 
-def test_arms_are_compared_seed_by_seed(study: ModuleType) -> None:
+def test_arms_are_compared_seed_by_seed() -> None:
     runs = {}
     for seed in (0, 1, 2):
         for weight, gain in ((0.0, 0.0), (study.GUIDANCE["bert"], 0.25)):
@@ -55,7 +43,7 @@ def test_arms_are_compared_seed_by_seed(study: ModuleType) -> None:
     assert rows["cue_accuracy_so_far"]["difference"]["mean"] == 0.125
 
 
-def test_midway_is_where_the_plain_arm_says(study: ModuleType) -> None:
+def test_midway_is_where_the_plain_arm_says() -> None:
     runs = {}
     for seed, plain, guided in ((0, [0.0, 0.5, 1.0], [0.5, 0.75, 1.0]), (1, [0.0, 0.25, 1.0], [0.5, 0.75, 1.0])):
         runs[study.key("planted", "bert", 0.0, seed)] = {"cue_accuracy": plain, "accuracy": 1.0}
@@ -65,7 +53,7 @@ def test_midway_is_where_the_plain_arm_says(study: ModuleType) -> None:
     assert (row["plain"]["mean"], row["guided"]["mean"], row["difference"]["mean"]) == (0.375, 0.75, 0.375)
 
 
-def text_runs(study: ModuleType, backbone: str, *curves: tuple[list[float], list[float]]) -> dict[str, dict[str, Any]]:
+def text_runs(backbone: str, *curves: tuple[list[float], list[float]]) -> dict[str, dict[str, Any]]:
     runs: dict[str, dict[str, Any]] = {}
     for seed, (plain, guided) in enumerate(curves):
         more = {"party_of_address": 0.5, "trivial": {"party": 0.625}}
@@ -75,9 +63,8 @@ def text_runs(study: ModuleType, backbone: str, *curves: tuple[list[float], list
     return runs
 
 
-def test_steps_to_the_plain_loss_say_who_never_reached_it(study: ModuleType) -> None:
+def test_steps_to_the_plain_loss_say_who_never_reached_it() -> None:
     runs = text_runs(
-        study,
         "electra",
         ([3.0, 2.0], [3.0, 1.0]),
         ([3.0, 2.0], [3.0, 2.9]),
@@ -92,18 +79,15 @@ def test_steps_to_the_plain_loss_say_who_never_reached_it(study: ModuleType) -> 
     assert row["plain"]["n"] == row["guided"]["n"] == row["difference"]["n"] == 2
 
 
-def test_a_verdict_needs_the_whole_interval(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    table = importlib.import_module("recipes_mcmisp_table")
+def test_a_verdict_needs_the_whole_interval() -> None:
     assert table.verdict({"mean": 0.2, "half_width": 0.1}, 1) == "better"
     assert table.verdict({"mean": 0.2, "half_width": 0.1}, -1) == "worse"
     assert table.verdict({"mean": -0.2, "half_width": 0.3}, -1) == "no difference shown"
     assert table.verdict({"mean": -0.2, "half_width": None}, -1) == "too few seeds"
 
 
-def test_the_table_has_a_line_per_measure(study: ModuleType) -> None:
-    table = importlib.import_module("recipes_mcmisp_table")
-    runs = text_runs(study, "bert", ([3.0, 2.0], [3.0, 1.0]), ([3.0, 2.0], [3.0, 2.9]))
+def test_the_table_has_a_line_per_measure() -> None:
+    runs = text_runs("bert", ([3.0, 2.0], [3.0, 1.0]), ([3.0, 2.0], [3.0, 2.9]))
     lines = table.mcmisp(study.summary(runs)).splitlines()[2:]
     assert len(lines) == 4
     assert lines[1].endswith("| 2 | 0.625 | 0.500 +- 0.000 | 0.750 +- 0.000 | 0.250 +- 0.000 | better |")
@@ -112,9 +96,8 @@ def test_the_table_has_a_line_per_measure(study: ModuleType) -> None:
     assert lines[3].endswith(f"| 1 of 2 reach it |  | {' | '.join(numbers)} | not always reached |")
 
 
-def test_if_nobody_reaches_it_the_table_says_so(study: ModuleType) -> None:
-    table = importlib.import_module("recipes_mcmisp_table")
-    runs = text_runs(study, "bert", ([3.0, 2.0], [3.0, 2.5]))
+def test_if_nobody_reaches_it_the_table_says_so() -> None:
+    runs = text_runs("bert", ([3.0, 2.0], [3.0, 2.5]))
     assert (
         table.mcmisp(study.summary(runs))
         .splitlines()[-1]
@@ -122,9 +105,7 @@ def test_if_nobody_reaches_it_the_table_says_so(study: ModuleType) -> None:
     )
 
 
-def test_held_out_addresses_are_nowhere_in_training(
-    texts: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_held_out_addresses_are_nowhere_in_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(texts, "VALIDATION_ROWS", 64)
     monkeypatch.setattr(texts, "TEST_PASSAGES", 8)
     for i in range(10):
@@ -147,7 +128,7 @@ def test_held_out_addresses_are_nowhere_in_training(
     assert data.party_test.majority == {"party": 0.5, "party_of_address": 0.5}
 
 
-def test_fine_tuning_learns_what_can_be_learned(texts: ModuleType) -> None:
+def test_fine_tuning_learns_what_can_be_learned() -> None:
     class Tokens(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -168,7 +149,7 @@ def test_fine_tuning_learns_what_can_be_learned(texts: ModuleType) -> None:
     assert found == {"party": 1.0, "party_of_address": 1.0}
 
 
-def test_an_address_is_judged_by_all_its_passages(texts: ModuleType) -> None:
+def test_an_address_is_judged_by_all_its_passages() -> None:
     address = torch.tensor([7, 7, 7, 3, 9, 9])
     party = torch.tensor([1.0, 1.0, 1.0, 0.0, 0.0, 0.0])
     passages = texts.Passages(torch.zeros(6, texts.ROWS, texts.LENGTH), party, address)

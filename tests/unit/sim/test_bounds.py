@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.simulate_bounds import Demand, least_mean_time, most_completed
+from benchmarks.simulate.bounds import Demand, least_mean_time, most_completed
 
 _END_S = 20.0
 

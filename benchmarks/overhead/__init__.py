@@ -1,0 +1,1 @@
+"""What isoscale costs over plain PyTorch while nothing scales: time of a step, of a switch, memory, import."""

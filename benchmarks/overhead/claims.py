@@ -1,0 +1,64 @@
+"""What isoscale costs over plain PyTorch: its part of docs/claims.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from benchmarks.lib.claims import Parts, Result, Row, verdict
+
+
+def context_switch(result: Result) -> Iterator[Row]:
+    absolute = result["absolute"]["turn_us"]
+    yield "a context switch, engine time per turn", "at most 200 us", f"{absolute:.0f} us", verdict(absolute <= 200)
+    for model in dict.fromkeys(row["model"] for row in result["rows"]):
+        for order in ("ddp", "tree"):
+            rows = [row for row in result["rows"] if row["model"] == model and row["order"] == order]
+            worst = max(rows, key=lambda row: row["ratio"] - row["half_width"])
+            mean = sum(row["ratio"] for row in rows) / len(rows)
+            yield (
+                f"k = {', '.join(str(row['k']) for row in rows)} logical workers on one executor over plain gradient "
+                f"accumulation, {model}, order {order}",
+                "at most 1.02x (EasyScale: at most 1.0197x, 1.0042x on average)",
+                f"mean {mean:.3f}x, worst {worst['ratio']:.3f}x +- {worst['half_width']:.3f} (k = {worst['k']})",
+                verdict(worst["ratio"] - worst["half_width"] <= 1.02),
+            )
+
+
+def against_ddp(result: Result) -> Iterator[Row]:
+    for row in result["rows"]:
+        yield (
+            f"N = {row['workers']} on {row['executors']} executors, order {row['order']}, over stock DDP with "
+            f"{row['executors']} processes, {row['model']}",
+            f"step time at most {row['limit']:.2f}x",
+            f"{row['ratio']:.3f}x +- {row['half_width']:.3f}; exchange {row['exchange_ms']:.1f} ms, "
+            f"plain all-reduce {row['plain_all_reduce_ms']:.1f} ms",
+            verdict(row["meets"]),
+        )
+
+
+def memory(result: Result) -> Iterator[Row]:
+    rows = result["rows"]
+    for order in ("tree", "ddp"):
+        last = max((row for row in rows if row["order"] == order), key=lambda row: row["k"])
+        packed = next(row for row in rows if row["order"].startswith("packed"))
+        yield (
+            f"memory of one executor, 1 to {last['k']} logical workers, order {order}",
+            f"at most {last['limit']:.0f} copies of the gradients more",
+            f"{last['copies']:.1f} copies more, {last['peak_mb']:.0f} MB; "
+            f"{packed['k']} packed processes {packed['peak_mb']:.0f} MB",
+            verdict(last["meets"]),
+        )
+
+
+def import_time(result: Result) -> Iterator[Row]:
+    (row,) = result["rows"]
+    measured = f"{row['with_import_ms']:.1f} ms, {row['empty_ms']:.1f} ms without it"
+    yield "an interpreter that imports isoscale", "under 100 ms more", measured, verdict(row["import_ms"] < 100)
+
+
+PARTS: Parts = {
+    "context_switch": context_switch,
+    "against_ddp": against_ddp,
+    "memory": memory,
+    "import_time": import_time,
+}

@@ -1,0 +1,1 @@
+"""Balanced Sparsity's claims: how fast packed weights are, and what the pattern costs in accuracy."""

@@ -1,0 +1,1 @@
+"""How long scheduling decisions take: CPU time of the pure deciders."""
