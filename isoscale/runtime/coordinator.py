@@ -309,7 +309,7 @@ class _Coordinator:
 
         If several live here and none comes, it is rather their machine that is at fault, and they hold the job's state.
         """
-        begun = self._time.now()
+        begun, told = self._time.now(), False
         while True:
             awaited = {e for e in executors if e in self._processes or e in self._remote.expected}
             if awaited <= set(self._hellos):
@@ -319,6 +319,12 @@ class _Coordinator:
                 mute = [e for e in awaited if e in self._processes and not is_stopped(self._processes.pid_of(e))]
                 if len(mute) < 2 or awaited & set(self._hellos) or waited > self._settings.orphan_s:
                     break
+                if not told:
+                    told = True
+                    self._warn(
+                        f"{len(mute)} executors are alive and none has come to this coordinator: is their machine "
+                        f"out of memory? They have {self._settings.orphan_s:.0f} s"
+                    )
             await asyncio.sleep(0.02)
 
     # ---- processes ----
@@ -393,25 +399,13 @@ class _Coordinator:
             self._perform(self._desk.tick(now))
 
     def _judge(self, now: float) -> list[tuple[int, Verdict]]:
-        """A stopped or hung executor is dead for the others, and is made so."""
-        known = {*self._processes, *self._hellos}
+        """Who is to be ended, of those who have not been."""
+        known = {e for e in (*self._processes, *self._hellos) if not self._processes.is_condemned(e)}
         silences = {e: s for e in known if (s := self._door.silent_for(e, now)) is not None}
-        if warning := self._hearing.listen(silences, self.membership.holders(), now):
+        if warning := self._hearing.listen(silences, self.membership.roster.holders(), now):
             self._warn(warning)
-        found = []
-        waited = self.membership.waited_s()
-        for executor, silent in silences.items():
-            if executor not in self._processes:
-                verdict = self._hearing.too_silent(executor, silent, local=False)
-            elif self._processes.is_condemned(executor):
-                verdict = None
-            else:
-                stopped = functools.partial(is_stopped, self._processes.pid_of(executor))
-                beat = self.membership.last_beat(executor)
-                verdict = self._hearing.why_dead(executor, silent, beat, waited, stopped)
-            if verdict is not None:
-                found.append((executor, verdict))
-        return found
+        local = {executor: self._processes.pid_of(executor) for executor in self._processes}
+        return self._hearing.judge(silences, self.membership.roster, local, is_stopped)
 
     def _kill(self, executor: int, verdict: Verdict) -> None:
         """What this coordinator ends on its own judgement, as opposed to the end of the job."""

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from isoscale.protocol import messages as m
+from isoscale.runtime.roster import Roster
 from isoscale.types import Settings
 
 __all__ = ["Hearing", "Verdict"]
@@ -85,6 +87,24 @@ class Hearing:
         """Seconds for which a connection may be closed; longer if all are, since it is rather what lies between."""
         together = self._deaf_since is not None or all(s > 2 * self.settings.heartbeat_s for s in self._crowd.values())
         return max(limit, self.settings.lost_after_s) if together and len(self._crowd) > 1 else limit
+
+    def judge(
+        self, silences: Mapping[int, float], roster: Roster, local: Mapping[int, int], is_stopped: Callable[[int], bool]
+    ) -> list[tuple[int, Verdict]]:
+        """Who is to be ended: a stopped or hung executor is dead for the others, and is made so.
+
+        After `listen`. `local` are the process ids of those on this machine, of which `is_stopped` asks the system.
+        """
+        waited_s, found = roster.waited_s(), []
+        for executor, silent in silences.items():
+            if executor in local:
+                stopped = partial(is_stopped, local[executor])
+                verdict = self.why_dead(executor, silent, roster.last_beat(executor), waited_s, stopped)
+            else:
+                verdict = self.too_silent(executor, silent, local=False)
+            if verdict is not None:
+                found.append((executor, verdict))
+        return found
 
     def too_silent(self, executor: int, silent: float, *, local: bool) -> Verdict | None:
         limit = self.limit(executor, local=local)

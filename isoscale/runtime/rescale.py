@@ -389,6 +389,9 @@ class Membership:
         if one.state == "leaving" and (attempt is None or executor not in attempt.members):
             return [Emit("executor_left", {"executor": executor, "pid": one.pid, "reason": reason})]
         lost = Emit("executor_lost", {"executor": executor, "pid": one.pid, "reason": reason})
+        if one.state == "member":
+            self._last = Loss(executor, reason, where)
+            self.headway.commit(where.step if where is not None else 0)  # its last words may not have come as far
         if self.phase == "gathering":
             return [lost, *self._lost_before_start(one, reason, output)]
         if self._ending and (executor in self._ending.finished or executor in self.members):
@@ -397,9 +400,6 @@ class Membership:
             executor in self.members or (attempt is not None and attempt.switch_sent and executor in attempt.members)
         )
         if holds or (attempt is not None and attempt.switch_sent and executor in attempt.members):
-            self._last = Loss(executor, reason, where)
-            if where is not None:
-                self.headway.commit(where.step)  # its last words may not have come as far
             gave_up: list[Instruction] = []
             if attempt is not None and attempt.switch_sent and executor in attempt.coming:
                 gave_up = self._count_stillborn(one, reason, output)
@@ -551,6 +551,10 @@ class Membership:
         )
         return [Ask(due, "all executors were told to go")] if due else []
 
+    def pause_s(self) -> float:
+        """How long executors are not started, since others were lost; 0 if they are."""
+        return max(tries.waits(self._patience.now) for tries in (self._patience.newcomers, self._patience.spares))
+
     def on_step(self, step: int, seconds: float) -> None:
         """A step is committed; `seconds` is what it took."""
         self.step = step
@@ -627,26 +631,6 @@ class Membership:
                 *self._lost_newcomer(one, failed.summary, failed.traceback or failed.summary),
             ]
         return self._fail(error_of(failed), failed.traceback)
-
-    # ---- what the shell asks ----
-
-    def holders(self) -> list[int]:
-        """Who holds the job's state, as far as is known."""
-        return [one.executor for one in self.roster if one.state == "member"]
-
-    def last_beat(self, executor: int) -> m.Beat | None:
-        """A member's: nobody waits for others."""
-        one = self.roster.get(executor)
-        return one.beat if one is not None and one.state == "member" else None
-
-    def pause_s(self) -> float:
-        """How long executors are not started, since others were lost; 0 if they are."""
-        return max(tries.waits(self._patience.now) for tries in (self._patience.newcomers, self._patience.spares))
-
-    def waited_s(self) -> float:
-        """How long a member has been waiting for others, as far as is known."""
-        beats = [one.beat for e in self.members if (one := self.roster.get(e)) is not None and one.beat is not None]
-        return max((beat.place_s for beat in beats if beat.place == "exchange"), default=0.0)
 
     # ---- a new coordinator ----
 

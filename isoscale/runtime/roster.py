@@ -97,6 +97,20 @@ class Roster:
         """Ids below were used."""
         return self._next
 
+    def holders(self) -> list[int]:
+        """Who holds the job's state, as far as is known."""
+        return [one.executor for one in self._by_id.values() if one.state == "member"]
+
+    def last_beat(self, executor: int) -> m.Beat | None:
+        """Of one that holds the state: for no other does anybody wait."""
+        one = self._by_id.get(executor)
+        return one.beat if one is not None and one.state == "member" else None
+
+    def waited_s(self) -> float:
+        """How long somebody has been waiting for others in the exchange, as far as heartbeats tell."""
+        beats = [one.beat for one in self._by_id.values() if one.state == "member" and one.beat is not None]
+        return max((beat.place_s for beat in beats if beat.place == "exchange"), default=0.0)
+
     def spares(self) -> list[Executor]:
         """Set up or about to be, and needed for nothing yet."""
         return [one for one in self._by_id.values() if one.state in ("starting", "warm") and not one.needed]

@@ -6,6 +6,7 @@ import math
 
 from isoscale.protocol import messages as m
 from isoscale.runtime.hearing import Hearing, Verdict
+from isoscale.runtime.roster import Roster
 from isoscale.types import Settings
 
 SETTINGS = Settings(heartbeat_s=1.0, lost_after_s=10.0, stalled_after_s=60.0, orphan_s=600.0)
@@ -128,3 +129,18 @@ def test_connections_that_are_all_closed_at_once_have_longer_to_come_back() -> N
     assert listening({0: 0.1, 1: 4.0}).away_limit(3.0) == 3.0
     assert listening({0: 3.5, 1: 4.0}).away_limit(3.0) == 10.0
     assert listening({0: 4.0}).away_limit(3.0) == 3.0, "one alone is rather dead"
+
+
+def test_everybody_is_judged_by_what_there_is_to_know_of_them() -> None:
+    roster = Roster()
+    for _ in range(4):
+        roster.add("cpu", needed=True).state = "member"
+    roster[0].beat, roster[1].beat = beat("exchange", 61.0), beat("turn", 100.0)
+    silences = {0: 0.1, 1: 0.1, 2: 3.0, 3: 11.0}
+    hearing = listening(silences, holders=(0, 1, 2, 3))
+    found = hearing.judge(silences, roster, {0: 1000, 1: 1001, 2: 1002}, lambda pid: pid == 1002)
+    assert [(executor, verdict.reason) for executor, verdict in found] == [
+        (1, "kept the others waiting for 61 s"),
+        (2, "stopped by a signal"),
+        (3, "no heartbeat for 11.0 s"),
+    ]
