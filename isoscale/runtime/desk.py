@@ -84,7 +84,7 @@ class Desk:
     def on_signal(self, name: str, code: int, now: float, limit_s: float | None = None) -> list[Instruction]:
         """Ctrl-C or SIGTERM of the coordinator: the first one stops the job, within `limit_s` if that is given; the
         next one ends it at once."""
-        if self._has_ended:
+        if self._has_ended or self._is_over:
             return []
         if self._codes:
             return self._end(name, code)
@@ -119,9 +119,10 @@ class Desk:
     def _checkpoint(self, reason: str, now: float) -> tuple[int, list[Instruction]]:
         progress = self._progress()
         if not progress.is_training:
-            raise UserError(
-                field="checkpoint", value=reason, problem="training has not begun", remedy="ask again when it has"
-            )
+            problem, remedy = ("training has not begun", "ask again when it has")
+            if self._is_over:
+                problem, remedy = ("training is over", "see final.pt")
+            raise UserError(field="checkpoint", value=reason, problem=problem, remedy=remedy)
         one, instructions = self._accept("checkpoint", now, reason=reason)
         if 0 < progress.step <= progress.saved:
             instructions += self._requests.answer(one.id, "done", f"step {progress.saved}, already there")
@@ -138,7 +139,7 @@ class Desk:
 
     def tick(self, now: float) -> list[Instruction]:
         """Several times a second."""
-        if self._has_ended:
+        if self._has_ended or self._is_over:
             return []
         if self._deadline is not None and now >= self._deadline[0]:
             return self._end(*self._deadline[1:])
@@ -193,8 +194,15 @@ class Desk:
 
     # ---- the end ----
 
+    @property
+    def _is_over(self) -> bool:
+        """It has come to its end by itself, and will say so: whatever is open is answered by that."""
+        return self._membership.phase in ("done", "failed")
+
     def _begin_stop(self, now: float) -> list[Instruction]:
         progress = self._progress()
+        if self._is_over:
+            return []
         if self.is_ready and progress.is_saved:
             return self._stopped()
         again = "Ctrl-C again" if any(one.reason == "Ctrl-C" for one in self._requests.open_of("stop")) else "Ctrl-C"

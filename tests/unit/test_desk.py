@@ -192,6 +192,17 @@ def test_a_final_checkpoint_that_nobody_wants_any_more_lets_the_executor_go_on()
     assert told(Office().written(31, final=True)) == [Tell(0, m.GoOn())]
 
 
+def test_a_job_that_has_come_to_its_end_is_not_stopped() -> None:
+    office = Office()
+    office.ask(m.Stop())
+    office.membership.phase = "done"
+    office.progress = Progress(step=80, saved=20, is_training=False)
+    assert office.tick() == []
+    assert answers(office.ask(m.Stop())[1]) == {}
+    assert office.desk.on_signal("Ctrl-C", 130, office.now) == []
+    assert {outcome for outcome, _ in answers(office.desk.close("it finished")).values()} == {"ended"}
+
+
 def test_all_are_gone_while_a_stop_waits() -> None:
     office = Office()
     office.ask(m.Stop())
