@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from isoscale import env
+from isoscale.backends.leftovers import Lineage, end_leftovers, marks_at, marks_of, now_ticks
 from isoscale.backends.lines import Cut, Excerpt, clean
 
 __all__ = [
@@ -48,8 +49,11 @@ _NEWCOMER_NICE = 5
 
 
 class LocalProcess:
-    def __init__(self, process: asyncio.subprocess.Process, log: Path) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, log: Path, marks: frozenset[bytes] = frozenset()) -> None:
+        """`marks`: what its environment says of it, by which its children are known."""
         self._process = process
+        self._marks = marks
+        self._died: int | None = None
         self.log = log
 
     @property
@@ -59,6 +63,7 @@ class LocalProcess:
     async def wait(self) -> str:
         """Why it ended: "exit code 3" or "killed by SIGKILL"."""
         code = await self._process.wait()
+        self._died = self._died or now_ticks()
         return f"exit code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
 
     def kill(self) -> None:
@@ -68,7 +73,13 @@ class LocalProcess:
 
     async def end(self) -> None:
         self.kill()
-        await self._process.wait()
+        await self.wait()
+        await self.sweep()
+
+    async def sweep(self) -> None:
+        """It has ended: so has everything that it started, when this returns."""
+        lineage = Lineage(leader=self.pid, marks=self._marks, died=self._died or now_ticks())
+        await asyncio.to_thread(end_leftovers, lineage)
 
     def tail(self) -> str:
         return _tail(self.log)
@@ -82,6 +93,9 @@ class AdoptedProcess:
         self.pid = pid
         self.log = log
         self._handle = os.pidfd_open(pid)
+        self._marks = marks_at(pid)
+        self._leads = _leads_session(pid)
+        self._died: int | None = None
 
     async def wait(self) -> str:
         loop, gone = asyncio.get_running_loop(), asyncio.Event()
@@ -90,11 +104,19 @@ class AdoptedProcess:
             await gone.wait()
         finally:
             loop.remove_reader(self._handle)
+        self._died = self._died or now_ticks()
         return "ended"
 
     async def end(self) -> None:
         self.kill()
         await self.wait()
+        await self.sweep()
+
+    async def sweep(self) -> None:
+        """As of a process of one's own."""
+        died = self._died or now_ticks()
+        lineage = Lineage(leader=self.pid, marks=self._marks, died=died, leads=self._leads)
+        await asyncio.to_thread(end_leftovers, lineage)
 
     def kill(self) -> None:
         if not select.select([self._handle], [], [], 0)[0]:  # otherwise the number may be somebody else's by now
@@ -119,7 +141,7 @@ async def start_process(
             stderr=asyncio.subprocess.STDOUT,
             start_new_session=True,
         )
-    return LocalProcess(process, log)
+    return LocalProcess(process, log, marks_of(environment))
 
 
 def _log_file(log: Path) -> BinaryIO:
@@ -197,6 +219,12 @@ def _stat(pid: int) -> list[str]:
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return []
+
+
+def _leads_session(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return os.getsid(pid) == pid
+    return False
 
 
 def _kill_group(pid: int) -> None:

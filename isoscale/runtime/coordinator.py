@@ -275,7 +275,9 @@ class _Coordinator:
 
     async def take_over(self) -> None:
         """Find out who is alive, wait until they have said how far they are, and go on."""
-        found = survivors(self._control.load_executors(), machine_id(), born)
+        known = self._control.load_executors()
+        found = survivors(known, machine_id(), born)
+        self._processes.sweep_dead({*known} - {*found.local, *found.remote})
         self._remote.expected |= found.remote
         result = self._control.result()
         if not found.local and result and self._journal.result.step <= result["step"]:

@@ -24,6 +24,7 @@ from websockets.exceptions import WebSocketException
 from websockets.sync.client import ClientConnection
 
 from isoscale import env
+from isoscale.backends.leftovers import end_own_leftovers
 from isoscale.core import determinism
 from isoscale.core.exchange import LocalExchange
 from isoscale.core.fingerprint import combine_digests, kernel_digests
@@ -140,6 +141,7 @@ def run_executor(train: Callable[[Job], Any]) -> NoReturn:
     link.close()
     sys.stdout.flush()
     sys.stderr.flush()
+    end_own_leftovers()
     # Loader processes and gloo's threads have nothing left to say; interpreter shutdown could only hang on them.
     os._exit(code)
 

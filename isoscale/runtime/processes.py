@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from isoscale import env
+from isoscale.backends.leftovers import Lineage, end_leftovers, marks_of
 from isoscale.backends.local import ALLOCATOR, AdoptedProcess, LocalProcess, born, start_process
 from isoscale.kinds import executor_environment, profile_named, profile_of
 from isoscale.runtime.code.launch import command_of
@@ -49,6 +50,7 @@ class Processes:
         self._by_executor: dict[int, LocalProcess | AdoptedProcess] = {}
         self._reasons: dict[int, str] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._sweeps: set[asyncio.Future[object]] = set()
 
     def __contains__(self, executor: int) -> bool:
         return executor in self._by_executor
@@ -105,8 +107,17 @@ class Processes:
         self._by_executor[executor] = process
         self.spawn(self._watch(executor, process))
 
+    def sweep_dead(self, executors: Iterable[int]) -> None:
+        """Of an earlier coordinator's executors, which have died since: what they left behind."""
+        for executor in executors:
+            marks = marks_of({env.EXECUTOR: str(executor), env.TOKEN_FILE: str(self._token_file.resolve())})
+            lineage = Lineage(leader=0, marks=marks, died=None, leads=False)
+            self._until_swept(asyncio.to_thread(end_leftovers, lineage))
+
     async def _watch(self, executor: int, process: LocalProcess | AdoptedProcess) -> None:
         reason = await process.wait()
+        # Beside: others need not wait for its leftovers to end before they go on.
+        self._until_swept(process.sweep())
         # Its last message may still be on the way: the connection's end is handled first.
         await self._door.closed(executor, FAREWELL_S)
         self._by_executor.pop(executor, None)
@@ -141,10 +152,16 @@ class Processes:
             wait.cancel()
 
     async def close(self) -> None:
-        """Nothing is watched any more, and nothing is left running."""
+        """Nothing is watched any more, and nothing is left running, of what executors have started neither."""
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*(process.end() for process in self._by_executor.values()))
+        await asyncio.gather(*(process.end() for process in self._by_executor.values()), *self._sweeps)
+
+    def _until_swept(self, sweep: Awaitable[object]) -> None:
+        """Do it beside; `close` waits for it."""
+        task = asyncio.ensure_future(sweep)
+        self._sweeps.add(task)
+        task.add_done_callback(self._sweeps.discard)
 
     def spawn(self, work: Awaitable[None]) -> None:
         """Do something beside, until `close`."""
