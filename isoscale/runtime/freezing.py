@@ -14,16 +14,8 @@ from typing import Any
 from isoscale.errors import UserError
 from isoscale.runtime.code.collect import Snapshot, code_of_script
 from isoscale.runtime.code.first_seen import shown
-from isoscale.runtime.code.store import (
-    MANIFEST,
-    Damaged,
-    Manifest,
-    changed_since,
-    code_directory,
-    freeze,
-    manifest_of,
-    set_aside,
-)
+from isoscale.runtime.code.manifest import MANIFEST, Damaged, Manifest
+from isoscale.runtime.code.store import changed_since, code_directory, freeze, manifest_of, set_aside
 from isoscale.types import JobSpec
 
 __all__ = ["Frozen", "code_kept_for", "freeze_anew", "go_on_with", "snapshot_of", "still_alive", "what_changed"]

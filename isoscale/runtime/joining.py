@@ -19,7 +19,8 @@ from isoscale.protocol import messages as m
 from isoscale.runtime.code.collect import code_of_script
 from isoscale.runtime.code.first_seen import shown
 from isoscale.runtime.code.libraries import installed_versions, is_library, library_directories
-from isoscale.runtime.code.store import MANIFEST, Damaged, Manifest, code_directory, manifest_of
+from isoscale.runtime.code.manifest import MANIFEST, Damaged, Manifest
+from isoscale.runtime.code.store import code_directory, manifest_of
 from isoscale.runtime.link import open_socket
 
 __all__ = ["CodeHere", "ask_to_join", "code_here"]

@@ -18,8 +18,9 @@ from isoscale import env
 from isoscale.errors import UserError
 from isoscale.runtime.code.ignore import FILE_NAME, Patterns
 from isoscale.runtime.code.libraries import inside, is_library
+from isoscale.runtime.code.manifest import Root
 from isoscale.runtime.code.reading import read_regular
-from isoscale.runtime.code.roots import Root, editable_packages, find_roots
+from isoscale.runtime.code.roots import editable_packages, find_roots
 
 __all__ = ["Bounds", "Snapshot", "code_of_script", "collect"]
 

@@ -27,7 +27,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from isoscale.runtime.code.finder import PackageFinder, path_hook
-from isoscale.runtime.code.store import Manifest
+from isoscale.runtime.code.manifest import Manifest
 from isoscale.runtime.code.tree import Tree
 
 __all__ = ["code_of_file", "install", "installed"]

@@ -7,7 +7,6 @@ path that no finder knows of.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
 import threading
@@ -17,8 +16,8 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+from isoscale.runtime.code.hashes import Hashes
 from isoscale.runtime.code.libraries import installed_versions, is_library, is_standard, library_directories
-from isoscale.runtime.code.reading import read_regular
 from isoscale.runtime.code.tree import Tree
 
 __all__ = ["Imported", "Imports", "watch", "watching"]
@@ -27,8 +26,6 @@ __all__ = ["Imported", "Imports", "watch", "watching"]
 _SETTLE_S = 0.1
 #: enough to tell versions apart, half as long as SHA-256 is
 _DIGITS = 32
-#: no file of code is as long
-_LIMIT = 2**34
 
 _imports: Imports | None = None
 
@@ -57,6 +54,7 @@ class Imports:
         self._tree = tree
         self._owner = os.getpid()
         self._lock = threading.Lock()
+        self._hashes = Hashes(tree.directory / "hashes.json" if tree.directory is not None else None)
         self._known: set[str] = set()
         self._all = Imported()
         self._report: Callable[[Imported], None] | None = None
@@ -75,6 +73,7 @@ class Imports:
         self._look()
         with self._lock:
             self._report = report
+            self._hashes.save()
         return self.everything()
 
     def everything(self) -> Imported:
@@ -121,7 +120,7 @@ class Imports:
     def _hash(self, name: str, path: str, into: Imported) -> None:
         kept = self._tree.kept(path)
         try:
-            digest = kept.sha256 if kept is not None else hashlib.sha256(read_regular(path, _LIMIT)).hexdigest()
+            digest = kept.sha256 if kept is not None else self._hashes.sha256(path)
         except OSError:
             return
         into.modules[name] = digest[:_DIGITS]

@@ -15,27 +15,15 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from types import ModuleType
 from urllib.parse import unquote, urlsplit
 
 from isoscale.runtime.code.libraries import OWN_PACKAGE, inside, is_library, library_directories
+from isoscale.runtime.code.manifest import Root
 
-__all__ = ["Root", "editable_packages", "find_roots"]
+__all__ = ["editable_packages", "find_roots"]
 
 _PROJECT_MARKS = ("pyproject.toml", "setup.py", "setup.cfg", ".git")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Root:
-    #: absolute, as it stands on the import path
-    path: str
-    #: script, working directory, import path or editable
-    why: str
-    #: left out, instead of refused, if it holds more than can be kept
-    optional: bool = False
-    #: nothing but the script is looked at: what lies beside it are libraries
-    script_only: bool = False
 
 
 def find_roots(
@@ -54,7 +42,7 @@ def find_roots(
     found = [Root(path=home, why="script", script_only=is_library(home))]
     given = {os.path.abspath(os.path.join(cwd, entry)) for entry in python_path}
     entries = [os.path.abspath(os.path.join(cwd, entry)) for entry in import_path]
-    if module or cwd in entries:
+    if module or cwd in given or (cwd in entries and not _holds_own(cwd)):
         found.append(Root(path=cwd, why="working directory"))
     elif inside(home, cwd) and any(os.path.exists(os.path.join(cwd, mark)) for mark in _PROJECT_MARKS):
         found.append(Root(path=cwd, why="working directory", optional=True))

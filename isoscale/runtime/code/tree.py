@@ -12,8 +12,8 @@ from collections.abc import Set
 from pathlib import Path
 
 from isoscale.runtime.code.libraries import inside, is_library
+from isoscale.runtime.code.manifest import MANIFEST, Kept, Manifest
 from isoscale.runtime.code.reading import read_regular
-from isoscale.runtime.code.store import MANIFEST, Kept, Manifest
 
 __all__ = ["Tree"]
 
@@ -42,7 +42,7 @@ class Tree:
 
     @classmethod
     def load(cls, path: Path) -> Tree:
-        """Raises store.Damaged or OSError."""
+        """Raises Damaged or OSError."""
         return cls(Manifest.read(path), path.parent)
 
     @property
