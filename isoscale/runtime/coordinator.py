@@ -29,7 +29,7 @@ from isoscale.runtime.code.collect import Snapshot
 from isoscale.runtime.control import Control, closed_on_error, memory_directory, saved
 from isoscale.runtime.desk import Desk
 from isoscale.runtime.door import Door, Security
-from isoscale.runtime.freezing import Frozen, freeze_anew, go_on_with, still_alive, what_changed
+from isoscale.runtime.freezing import Frozen, code_kept_at, freeze_anew, go_on_with, still_alive, what_changed
 from isoscale.runtime.goal import Goal, PlanEntry
 from isoscale.runtime.headway import Headway
 from isoscale.runtime.hearing import Hearing, Verdict
@@ -444,6 +444,8 @@ class _Coordinator:
         (place / "logs").mkdir(exist_ok=True)
         self._control.settle(place, self._door.url)
         self._processes.moved(self._spec, self._control.path / "token")
+        if (kept := code_kept_at(place)).exists():
+            self._processes.code = kept
         self._output.moved(self._spec)
         self._save_job()
         self._save_executors()

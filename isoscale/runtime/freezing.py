@@ -18,7 +18,16 @@ from isoscale.runtime.code.manifest import MANIFEST, Damaged, Manifest
 from isoscale.runtime.code.store import changed_since, code_directory, freeze, manifest_of, set_aside
 from isoscale.types import JobSpec
 
-__all__ = ["Frozen", "code_kept_for", "freeze_anew", "go_on_with", "snapshot_of", "still_alive", "what_changed"]
+__all__ = [
+    "Frozen",
+    "code_kept_at",
+    "code_kept_for",
+    "freeze_anew",
+    "go_on_with",
+    "snapshot_of",
+    "still_alive",
+    "what_changed",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,9 +69,14 @@ def freeze_anew(spec: JobSpec, snapshot: Snapshot | None = None) -> Frozen:
     return Frozen(path=directory / MANIFEST, manifest=manifest, events=[("code", fields)], anew=True)
 
 
+def code_kept_at(out: str | Path) -> Path:
+    """Where the manifest of a run in a directory lies."""
+    return code_directory(out) / MANIFEST
+
+
 def code_kept_for(out: str | Path, script: str = "") -> Frozen | None:
     """What the run in a directory has kept; None if it has kept nothing. Raises UserError if it is damaged."""
-    path = code_directory(out) / MANIFEST
+    path = code_kept_at(out)
     try:
         return Frozen(path=path, manifest=Manifest.read(path))
     except FileNotFoundError:
