@@ -31,6 +31,8 @@ LONG = (
     "tests/elastic/test_stories.py::test_an_executor_joins_from_another_directory",
     "tests/elastic/test_stories.py::test_the_job_ends_before_another_coordinator_comes",
     "tests/elastic/test_stories.py::test_chance_and_other_ways_to_read",
+    "tests/elastic/test_frozen_code.py::test_loader_processes_that_are_spawned_run_frozen_code",
+    "tests/elastic/test_frozen_code.py::test_import_path_entries_are_frozen",
     "tests/cli/test_stream.py::test_loader_processes",
     "tests/cli/test_stream.py::test_kill_9_anywhere",
     "tests/cli/test_stream.py::test_other_tails_have_exact_counts",

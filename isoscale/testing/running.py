@@ -251,9 +251,9 @@ class RunningJob:
         while self.pids() and time.monotonic() < deadline:
             time.sleep(_POLL_S)
 
-    def resume(self) -> None:
+    def resume(self, *options: str) -> None:
         """Another coordinator: `isoscale resume DIR`."""
-        self._launch(["resume", str(self.directory)], ())
+        self._launch(["resume", str(self.directory), *options], ())
 
     def hurry(self) -> None:
         """For `short_job`: do the rest as fast as you can."""
