@@ -46,6 +46,8 @@ LONG = (
     "tests/elastic/test_trust.py::test_a_new_coordinator_that_is_stopped_while_it_takes_over",
     "tests/elastic/test_trust.py::test_newcomers_that_die_again_and_again_are_given_up_with_a_way_to_go_on",
     "tests/elastic/test_trust.py::test_a_turn_that_ends_whoever_runs_it_ends_the_job",
+    "tests/elastic/test_frozen_code.py::test_loader_processes_that_are_spawned_run_frozen_code",
+    "tests/elastic/test_frozen_code.py::test_import_path_entries_are_frozen",
     "tests/cli/test_stream.py::test_loader_processes",
     "tests/cli/test_stream.py::test_kill_9_anywhere",
     "tests/cli/test_stream.py::test_other_tails_have_exact_counts",

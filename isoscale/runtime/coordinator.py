@@ -350,8 +350,9 @@ class _Coordinator:
     def _tell_code(self) -> None:
         for event, fields in self._code.events if self._code is not None else ():
             self._journal.write(event, **fields)
-        for warning in self._code.warnings if self._code is not None else ():
-            self._warn(warning)
+        for warning in (*(self._code.warnings if self._code is not None else ()), self.provenance.warning):
+            if warning:
+                self._warn(warning)
 
     async def _tell_changes(self) -> None:
         """Somebody comes later, and the script may have been edited: it does not run what it would run alone."""
@@ -516,7 +517,7 @@ class _Coordinator:
                 journal.on_streamed(message)
             case m.Recorded():
                 journal.on_recorded(message)
-            case m.CheckpointWritten():
+            case m.CheckpointWritten() if not self.provenance.spoiled:
                 self._publish(executor, message)
             case m.CheckpointFailed():
                 self._warn(message.reason)

@@ -14,12 +14,14 @@ from isoscale.errors import UserError
 from isoscale.protocol import messages as m
 from isoscale.protocol.files import write_json_atomic
 from isoscale.runtime.code.first_seen import FirstSeen, shown
+from isoscale.runtime.code.reading import read_regular
 from isoscale.runtime.code.store import code_directory
 from isoscale.types import Level
 
 __all__ = ["Provenance"]
 
 _FILE = "imports.json"
+_LIMIT = 64 * 2**20
 
 
 class Provenance:
@@ -30,12 +32,23 @@ class Provenance:
         #: at `off` executors may compute with other libraries
         self._libraries = level != "off"
         self._seen = FirstSeen()
+        #: for people: why something is not compared
+        self.warning = ""
         if not anew:
-            with contextlib.suppress(OSError, ValueError):
-                self._seen = FirstSeen.from_json(json.loads(self._path.read_text(encoding="utf-8")))
+            self._read_back()
+        #: somebody trained with something else: what comes of it is not the job's
+        self.spoiled = False
         #: what newcomers use that the job does not, so far
         self._pending: dict[int, list[m.Uses]] = {}
         self._objections: dict[int, UserError] = {}
+
+    def _read_back(self) -> None:
+        try:
+            self._seen = FirstSeen.from_json(json.loads(read_regular(str(self._path), _LIMIT)))
+        except FileNotFoundError:
+            pass
+        except (OSError, ValueError) as error:
+            self.warning = f"{self._path} is damaged ({error}): libraries and data are not compared with earlier ones"
 
     @property
     def versions(self) -> dict[str, str]:
@@ -52,6 +65,7 @@ class Provenance:
         self._objections = {e: error for e, error in self._objections.items() if known(e)}
         words = self._seen.differences(uses, libraries=self._libraries)
         if words:
+            self.spoiled |= trains
             return self._objections.setdefault(executor, self._refusal(executor, words))
         if trains:
             self._learn(uses)
@@ -70,6 +84,7 @@ class Provenance:
         for uses in self._pending.pop(executor, []):
             words += self._seen.differences(uses, libraries=self._libraries)
             self._learn(uses)
+        self.spoiled |= bool(words)
         return self._refusal(executor, words) if words else None
 
     def _learn(self, uses: m.Uses) -> None:

@@ -333,10 +333,10 @@ class RunningJob:
         while self.pids() and time.monotonic() < deadline:
             time.sleep(_POLL_S)
 
-    def resume(self) -> None:
+    def resume(self, *options: str) -> None:
         """Another coordinator: `isoscale resume DIR`."""
         self.did("resume")
-        self._launch(["resume", str(self.directory)], ())
+        self._launch(["resume", str(self.directory), *options], ())
 
     def hurry(self) -> None:
         """For `short_job`: do the rest as fast as you can."""

@@ -54,7 +54,7 @@ def test_every_point_can_be_wrapped() -> None:
 @pytest.mark.parametrize(("point", "written"), [("checkpoint", [8]), ("checkpointed", [8, 12])])
 def test_the_step_of_a_checkpoint_is_its_own_while_training_goes_on(point: str, written: list[int]) -> None:
     steps: list[int] = []
-    writer = SimpleNamespace(_write=lambda snapshot, step, generation, blocked: steps.append(step))
+    writer = SimpleNamespace(_write=lambda snapshot, step, generation, blocked, *, final: steps.append(step))
     member, job = SimpleNamespace(executor=0, writer=writer), SimpleNamespace(step=14)
     install(f"executor=0,point={point},step=12,action=raise", cast("Any", member), cast("Any", job))
     writer._write({}, 8, 1, 0.0)

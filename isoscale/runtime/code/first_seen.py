@@ -26,10 +26,10 @@ class FirstSeen:
     data: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> FirstSeen:
+    def from_json(cls, fields: Any) -> FirstSeen:
         """What an earlier coordinator has kept. Raises ValueError if it is something else."""
         kinds = ("modules", "versions", "data")
-        if not all(isinstance(fields.get(kind), dict) for kind in kinds):
+        if not isinstance(fields, dict) or not all(isinstance(fields.get(kind), dict) for kind in kinds):
             raise ValueError("no record of what was imported")
         return cls(**{kind: {str(k): str(v) for k, v in fields[kind].items()} for kind in kinds})
 
