@@ -107,6 +107,8 @@ async def run_job(
     spec = frozen.of(spec)
     coordinator = _Coordinator(spec, settings, devices, plan, control, observer, security, clock or WallClock())
     coordinator.use_code(frozen)
+    if resume:
+        coordinator.provenance.begin_again()
     if placement is not None:
         coordinator.membership.first_shares = placement.shares
     begin = coordinator.begin_from_checkpoint if resume else coordinator.begin

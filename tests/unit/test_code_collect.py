@@ -118,6 +118,12 @@ def test_data_is_not_looked_through_to_its_end(tmp_path: Path) -> None:
     assert kept(home, barren_entries=200) == {"train.py", "data/9/late.py"}
 
 
+def test_a_directory_that_everybody_writes_to_is_not_searched(tmp_path: Path) -> None:
+    home = tree(tmp_path / "everybodys", "train.py", "net.py", "others/project.py")
+    home.chmod(0o1777)
+    assert kept(home) == {"train.py", "net.py"}
+
+
 def test_a_file_that_is_too_large_is_left_out_and_the_script_never(tmp_path: Path) -> None:
     home = tree(tmp_path, "train.py", "table.py")
     (home / "table.py").write_text("x" * 100)

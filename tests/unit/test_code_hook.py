@@ -215,6 +215,28 @@ def test_children_of_multiprocessing_run_kept_code(method: str, tmp_path: Path) 
     assert project.prints() == ["1 1"]
 
 
+def test_a_fork_may_import_whatever_the_threads_of_its_parent_did(tmp_path: Path) -> None:
+    project = Project(
+        tmp_path,
+        {
+            "train.py": """
+                import os
+                from isoscale.runtime.code.imports import watching
+
+                with watching()._changed._cond:
+                    child = os.fork()
+                    if not child:
+                        import late
+                        os._exit(late.V)
+                print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+            """,
+            "late.py": "V = 7",
+        },
+    )
+    project.keep()
+    assert project.prints() == ["7"]
+
+
 def test_modules_loaded_by_hand_and_scripts_run_by_runpy_are_kept(tmp_path: Path) -> None:
     project = Project(
         tmp_path,

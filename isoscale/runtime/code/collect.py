@@ -9,6 +9,7 @@ not looked through to its end. Symbolic links are followed, each directory once.
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -26,6 +27,7 @@ __all__ = ["Bounds", "Snapshot", "code_of_script", "collect"]
 
 _SUFFIXES = (".py", ".so", ".pyd")
 _NOT_CODE = frozenset({"__pycache__", "node_modules", "site-packages", "dist-packages"})
+_NO_FILES = ("/proc", "/sys", "/dev")
 #: of the bounds, for a root that is left out if it holds more
 _OPTIONAL_SHARE = 5
 
@@ -126,9 +128,12 @@ class _Walk:
         """Breadth first, so that what lies near is found before what lies deep."""
         patterns = _patterns_in(root)
         total_bytes = sum(map(len, self.files.values()))
-        #: by subdirectory of the root: names in it, and those since the last file of code
+        #: by subdirectory of the root: names in it, those since the last file of code, files of code and their bytes
         num_entries: Counter[str] = Counter()
         barren: Counter[str] = Counter()
+        num_files: Counter[str] = Counter()
+        num_bytes: Counter[str] = Counter()
+        is_shared = _is_shared(root)
         queue = [(root, "")]
         for directory, part in queue:
             if part and barren[part] > self.limits.barren_entries:
@@ -142,16 +147,21 @@ class _Walk:
                 path = entry.path
                 relative = os.path.relpath(path, root).replace(os.sep, "/")
                 if _is_directory(entry):
+                    if is_shared:
+                        continue
                     if not patterns.ignores(relative, is_directory=True) and self._may_enter(entry):
                         queue.append((path, part or entry.name))
                 elif path not in self.files and not patterns.ignores(relative):
                     barren[part] = 0
-                    total_bytes += self._keep(path)
+                    size = self._keep(path)
+                    num_files[part] += 1
+                    num_bytes[part] += size
+                    total_bytes += size
                     if len(self.files) > self.limits.files:
-                        raise _TooMuchError(f"more than {self.limits.files:,} files of code", _most(num_entries))
+                        raise _TooMuchError(f"more than {self.limits.files:,} files of code", _most(num_files))
                     if total_bytes > self.limits.total_bytes:
-                        size = self.limits.total_bytes // 2**20
-                        raise _TooMuchError(f"more than {size} MiB of code", _most(num_entries))
+                        limit = self.limits.total_bytes // 2**20
+                        raise _TooMuchError(f"more than {limit} MiB of code", _most(num_bytes))
 
     def _entries(self, directory: str, *, is_root: bool) -> tuple[list[os.DirEntry[str]], int]:
         """Subdirectories and code of a directory that was not looked at yet, and how many names it has in all."""
@@ -183,7 +193,7 @@ class _Walk:
         real = os.path.realpath(entry.path)
         if entry.is_symlink() and any(inside(real, root) for root in self._roots):
             return False  # found by its own name, and by this one too (`Tree`)
-        return real != self._out and not is_library(real)
+        return real not in (self._out, *_NO_FILES) and not is_library(real)
 
     def _keep(self, path: str) -> int:
         try:
@@ -200,9 +210,18 @@ def _is_directory(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def _most(num_entries: Counter[str]) -> str:
-    """The subdirectory with the most entries so far; "" if there is none."""
-    return next((name for name, _ in num_entries.most_common() if name), "")
+def _is_shared(root: str) -> bool:
+    """Everybody may write there, as in /tmp: what lies in its subdirectories are other people's projects."""
+    try:
+        mode = os.stat(root).st_mode
+    except OSError:
+        return False
+    return bool(mode & stat.S_ISVTX and mode & stat.S_IWOTH)
+
+
+def _most(counts: Counter[str]) -> str:
+    """The subdirectory that counts most so far; "" if there is none."""
+    return next((name for name, _ in counts.most_common() if name), "")
 
 
 def _patterns_in(root: str) -> Patterns:

@@ -46,8 +46,8 @@ def install(tree: Tree) -> None:
     _tree = tree
     sys.path_hooks.insert(0, path_hook(tree))
     sys.path_importer_cache.clear()
-    after = sys.meta_path.index(importlib.machinery.PathFinder) + 1
-    sys.meta_path.insert(after, PackageFinder(tree))
+    finder = importlib.machinery.PathFinder
+    sys.meta_path.insert(sys.meta_path.index(finder) + 1 if finder in sys.meta_path else 0, PackageFinder(tree))
     _replace(SourceFileLoader, "get_code", lambda original: _get_code(tree, original))
     _replace(ExtensionFileLoader, "create_module", lambda original: _create_module(tree, original))
     opening = _open_code(tree, io.open_code)

@@ -65,7 +65,8 @@ class Imports:
 
     def find_spec(self, fullname: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
         """As the first of `sys.meta_path`: finds nothing, but knows that somebody looks."""
-        self._changed.set()
+        if os.getpid() == self._owner:  # the thread does not live in a fork, and may have held the event's lock
+            self._changed.set()
         return None
 
     def subscribe(self, report: Callable[[Imported], None]) -> Imported:
@@ -93,27 +94,20 @@ class Imports:
             # Also so that the file is read after the import has read it, and not at the same time.
             threading.Event().wait(_SETTLE_S)
             self._changed.clear()
-            if os.getpid() == self._owner:
-                self._look()
+            self._look()
 
     def _look(self) -> None:
-        new, unfinished = Imported(), False
+        new = Imported()
         with self._lock:
             for name, module in list(sys.modules.items()):
                 if name in self._known:
                     continue
-                path = _file_of(name, module, self._tree.manifest.script)
-                if path is None:
-                    unfinished = True
-                    continue
                 self._known.add(name)
-                if path:
+                if path := _file_of(name, module, self._tree.manifest.script):
                     self._hash(name, path, new)
             self._all.modules |= new.modules
             self._all.paths |= new.paths
             report = self._report
-        if unfinished:
-            self._changed.set()
         if new.modules and report is not None:
             report(new)
 
@@ -128,14 +122,12 @@ class Imports:
             into.paths[name] = path.encode("utf-8", "backslashreplace").decode()
 
 
-def _file_of(name: str, module: object, script: str) -> str | None:
-    """The file that a module came from, "" if it is of no interest, None if it is being imported."""
+def _file_of(name: str, module: object, script: str) -> str:
+    """The file that a module came from, "" if it is of no interest."""
     attributes = getattr(module, "__dict__", {})
     spec = attributes.get("__spec__")
     if name == "__main__" and spec is None:
         return script
     if not isinstance(spec, ModuleSpec) or not spec.has_location or not spec.origin or name.startswith("__editable__"):
         return ""
-    if getattr(spec, "_initializing", False):
-        return None
     return "" if not os.path.isabs(spec.origin) or is_standard(spec.origin) else spec.origin

@@ -38,12 +38,16 @@ def command_of(spec: JobSpec, *, kept: bool, script: str = "") -> list[str]:
 def main(arguments: list[str]) -> NoReturn:
     """With the kept code that the environment names."""
     from isoscale import env
+    from isoscale.runtime.code.manifest import Damaged
     from isoscale.runtime.code.tree import Tree
 
     path = env.code()
     if path is None:
         sys.exit("isoscale: ISOSCALE_CODE is not set")
-    tree = Tree.load(path)
+    try:
+        tree = Tree.load(path)
+    except (OSError, Damaged) as error:
+        sys.exit(f"isoscale: {path}: the run's code cannot be used ({error})")
     if tree.directory is None:
         path.unlink(missing_ok=True)  # was written for this process
     module = arguments[1] if arguments[0] == "-m" else ""
