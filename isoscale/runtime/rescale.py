@@ -408,7 +408,10 @@ class Membership:
         if not self._patience.unformed.strike():
             return self._reconcile()
         self._patience.unformed.clear()
-        return [*self._give_up_target(f"the group of its executors cannot be formed: {reason}"), *self._reconcile()]
+        told_in_vain = self.goal.holds_for_nothing
+        gave_up = self._give_up_target(f"the group of its executors cannot be formed: {reason}")
+        # They would wait at the plan's step for ever. A recovery tells them, without whoever is out of reach.
+        return [*gave_up, *(self._recover("the plan is given up") if told_in_vain else self._reconcile())]
 
     def _recover(self, reason: str) -> list[Instruction]:
         """The next generation is made of all who hold the job's state."""
@@ -428,7 +431,7 @@ class Membership:
         return [*instructions, *self._announce()]
 
     def _restart(self, reason: str) -> list[Instruction]:
-        if self.headway.restart(self._last or Loss(-1, reason)):
+        if self.headway.restart(self._last or Loss(-1, reason), self.roster.started):
             return self._fail(IsoscaleError(self.headway.account(self.spec.out)))
         self._patience.newcomers.pause(pause_before(self.headway.attempts), self._patience.now)
         self.members, self.shares, self.sealed, self._ending.finished, self._last = (), (), False, {}, None
