@@ -36,13 +36,21 @@ class Headway:
     attempts: int = 0
     #: how, as far as this coordinator has seen it
     losses: list[Loss] = field(default_factory=list)
+    #: executors from here on were started after the last one of those losses
+    _after: int = 0
 
     def commit(self, step: int) -> None:
         if step > self.reached:
             self.reached, self.attempts, self.losses = step, 0, []
 
-    def restart(self, loss: Loss) -> bool:
-        """Everybody is gone. True if that has happened too often."""
+    def restart(self, loss: Loss, started: int) -> bool:
+        """Everybody is gone, with `started` executors started so far. True if that has happened too often.
+
+        Whoever was there when it happened the last time, as a spare, may have met the same and counts with it.
+        """
+        if 0 <= loss.executor < self._after:
+            return False
+        self._after = started
         self.attempts += 1
         self.losses.append(loss)
         return self.attempts > _MAX_RESTARTS

@@ -440,10 +440,11 @@ class Membership:
         if not self._patience.unformed.strike():
             return self._reconcile()
         self._patience.unformed.clear()
-        if self.goal.refused:
-            # Nobody new is wanted, and those who are there do not meet for what is left to do: some are apart.
-            return self._recover(f"the group of its executors cannot be formed: {reason}")
-        return [*self._give_up_target(f"the group of its executors cannot be formed: {reason}"), *self._reconcile()]
+        why = f"the group of its executors cannot be formed: {reason}"
+        in_vain = bool(self.goal.refused) or self.goal.holds_for_nothing
+        gave_up = self._give_up_target(why)
+        # They would wait at the plan's step for ever. A recovery tells them, without whoever is out of reach.
+        return [*gave_up, *(self._recover(why) if in_vain else self._reconcile())]
 
     def _recover(self, reason: str) -> list[Instruction]:
         """The next generation is made of all who hold the job's state."""
@@ -476,7 +477,7 @@ class Membership:
         return []
 
     def _restart(self, reason: str) -> list[Instruction]:
-        if self.headway.restart(self._last or Loss(-1, reason)):
+        if self.headway.restart(self._last or Loss(-1, reason), self.roster.started):
             return self._fail(IsoscaleError(self.headway.account(self.spec.out)))
         self._patience.newcomers.pause(pause_before(self.headway.attempts), self._patience.now)
         self.members, self.shares, self.sealed, self._ending.finished, self._last = (), (), False, {}, None

@@ -679,3 +679,12 @@ def test_a_step_that_only_the_lost_one_knew_of_is_progress() -> None:
     world.executors[0].alive = False
     world.perform(world.membership.on_lost(0, "exit code 1", "", Whereabouts("turn", 29, 2)))
     assert (world.membership.headway.reached, world.membership.headway.attempts) == (29, 1)
+
+
+def test_members_that_can_only_use_the_connections_they_have_hear_that_a_plan_is_given_up() -> None:
+    """They cannot form another group with each other, and would wait at the plan's step for ever."""
+    world = training(2, plan=(PlanEntry(60, devices("cpu*4")),))
+    world.apart, world.end = {frozenset((0, 1))}, 80
+    world.settle()
+    assert isinstance(world.outcome, Done)
+    assert "cannot be formed" in world.membership.goal.refused
