@@ -46,10 +46,12 @@ def test_a_job_that_was_stopped_was_not_interrupted(tmp_path: Path) -> None:
         assert live["state"] == "training"
         assert live["epoch"] is not None
         assert 'isoscale_executors{run="run",state="member"} 1' in _isoscale("status", run, "--metrics")
-        assert _isoscale("stop", run) == "stopping\n"
+        told = _isoscale("stop", run)
         assert process.wait(timeout=60) == 130
+    step = json.loads((run / "summary.json").read_text())["step"]
+    assert told == f"stopped at step {step}, checkpoint checkpoints/step-{step:08d}.pt\n"
     told = (tmp_path / "told").read_text()
-    assert "isoscale: stopped on request; isoscale resume goes on\n" in told
+    assert f"isoscale: stopped on request at step {step}, after a checkpoint; isoscale resume {run} goes on\n" in told
     assert "interrupted" not in told
     assert json.loads(_isoscale("status", run, "--json"))["state"] == "stopped"
 
@@ -61,9 +63,9 @@ def test_a_job_that_was_told_to_go_ends_without_a_traceback(tmp_path: Path) -> N
         process.terminate()
         assert process.wait(timeout=60) == 143
     told = (tmp_path / "told").read_text()
-    assert told.endswith("isoscale: ended by SIGTERM\n")
+    assert "isoscale: stopped by SIGTERM at step " in told
     assert "Traceback" not in told
-    assert json.loads(_isoscale("status", run, "--json"))["state"] == "interrupted"
+    assert json.loads(_isoscale("status", run, "--json"))["state"] == "stopped"
 
 
 @contextlib.contextmanager
