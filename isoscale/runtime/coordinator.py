@@ -70,7 +70,7 @@ _TICK_S = 0.2
 #: how long executors that are alive have to find a new coordinator
 _ADOPTION_S = 15.0
 #: settings that the log tells: how long things may take, and what there should be
-_TOLD = ("heartbeat_s", "lost_after_s", "stalled_after_s", "checkpoint_every", "spares")
+_TOLD = ("heartbeat_s", "lost_after_s", "stalled_after_s", "checkpoint_every", "spares", "spawn")
 
 
 async def run_job(
@@ -254,6 +254,7 @@ class _Coordinator:
         goal, settings = self.membership.goal, self._settings
         return {
             "term": self._control.term,
+            "determinism": self._spec.determinism,
             "target": str(goal.target),
             "plan": [[entry.step, str(entry.devices)] for entry in goal.plan],
             "settings": {name: getattr(settings, name) for name in _TOLD},

@@ -13,7 +13,7 @@ from typing import Any
 from isoscale.analysis.fields import Event, ExecutorId, executor_of, instant, items, number, seconds, text, whole
 from isoscale.analysis.promises.values import Limits
 
-__all__ = ["ENDS", "Beginning", "Committed", "End", "Entry", "Generation", "History", "Life"]
+__all__ = ["ENDS", "Beginning", "Committed", "End", "Entry", "Generation", "History", "Life", "members_of"]
 
 ENDS = ("finished", "stopped", "failed")
 #: reasons of a generation whose members have no state but a checkpoint's
@@ -112,6 +112,19 @@ class History:
         self.limits = Limits.of(told or settings or {})
         self._life_of = {entry.index: life.number for life in self.lives for entry in life.entries}
 
+    @property
+    def is_deterministic(self) -> bool:
+        """A step that is done again gives the same bits, by the level that the job was started with."""
+        job = self.summary.get("job")
+        levels = [text(life.entries[0].event, "determinism") for life in self.lives]
+        levels.append(text(job, "determinism") if isinstance(job, Mapping) else "")
+        return "off" not in levels
+
+    @property
+    def spawns(self) -> bool:
+        """Coordinators start executors that are missing."""
+        return all(life.entries[0].event["settings"].get("spawn", True) for life in self.lives if life.is_told)
+
     def named(self, *names: str) -> Iterator[Entry]:
         return (entry for entry in self.entries if entry.name in names)
 
@@ -151,13 +164,12 @@ class History:
     def generations(self) -> list[Generation]:
         found = []
         for entry in self.named("generation"):
-            ids = (executor_of({"executor": member}) for member in items(entry.event, "members"))
             found.append(
                 Generation(
                     entry=entry,
                     number=whole(entry.event, "generation") or 0,
                     step=whole(entry.event, "step") or 0,
-                    members=tuple(member for member in ids if member is not None),
+                    members=members_of(entry.event),
                     reason=text(entry.event, "reason"),
                     life=self._life_of[entry.index],
                 )
@@ -233,6 +245,12 @@ class History:
 
 #: a step that is written down so much later than it should have been was kept back
 _LATE_S = 0.5
+
+
+def members_of(event: Event) -> tuple[ExecutorId, ...]:
+    """Of a generation."""
+    ids = (executor_of({"executor": member}) for member in items(event, "members"))
+    return tuple(member for member in ids if member is not None)
 
 
 def _entries(events: Iterable[Event]) -> Iterator[Entry]:

@@ -84,7 +84,9 @@ def _was_heard(
         if since < allowed - _SLACK_S and before > allowed + _SLACK_S:
             paused = f"the coordinator itself had not run for {end - start:.1f} s"
             return f"{paused} until {max(0.0, since):.1f} s before, and the limit is {allowed:g} s"
-    last = _last_sealed(history, executor, at)
+    # One on another machine may train on while its coordinator does not hear it.
+    is_here = any(executor_of(entry.event) == executor for entry in history.named("executor_started"))
+    last = _last_sealed(history, executor, at) if is_here else None
     if last is not None and at.t - last[1] < silent / 2:
         step, t = last
         return f"silent for {silent:.1f} s, but {at.t - t:.1f} s before it had sealed step {step}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from isoscale.analysis.fields import ExecutorId, executor_of, text, whole
-from isoscale.analysis.promises.history import ENDS, Entry, Generation, History
+from isoscale.analysis.promises.history import ENDS, Entry, Generation, History, members_of
 from isoscale.analysis.promises.values import Opinion, Record
 from isoscale.analysis.promises.words import count, numbers_text
 
@@ -87,8 +87,7 @@ def _judge_presence(history: History, opinion: Opinion) -> None:
             gone[executor] = entry
             there.discard(executor)
         elif entry.name == "generation":
-            members = [executor_of({"executor": member}) for member in entry.event.get("members") or ()]
-            absent = [member for member in members if member is not None and member not in there]
+            absent = [member for member in members_of(entry.event) if member not in there]
             if absent and processes:
                 what = f"generation {whole(entry.event, 'generation')} has executor {numbers_text(absent)}"
                 why = "lost before" if all(one in gone for one in absent) else "nobody had started it"

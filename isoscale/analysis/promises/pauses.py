@@ -14,27 +14,16 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from isoscale.analysis.fields import executor_of, seconds, text, whole
-from isoscale.analysis.promises.history import Entry, History
+from isoscale.analysis.promises.history import Committed, Entry, History, members_of
 from isoscale.analysis.promises.values import Limits, Opinion, Record
 
-__all__ = ["CAUSES", "FACTOR", "SLOW_STEPS", "judge"]
+__all__ = ["FACTOR", "SLOW_STEPS", "judge"]
 
 FACTOR = 2.0
 SLOW_STEPS = 5
 _LONGEST_TRY_S = 30.0
 #: a rescale is written down a few events after its first step
 _LATE_EVENTS = 8
-#: what a pause may be for, and which timers each of them waits for
-CAUSES = {
-    "switch": "lost_after_s: members form the new group beside training, and hand over at a seal",
-    "loss": "lost_after_s + 3 s: a process that ends is noticed at once, and the others form a group",
-    "silence": "2 lost_after_s: first nobody knows, then the others form a group",
-    "stall": "stalled_after_s + lost_after_s",
-    "no coordinator": "as long as there was none, + 15 s for its executors to find the new one, + lost_after_s",
-    "coordinator paused": "as long as it was, + lost_after_s",
-    "restart": "as long as it took to start processes, + lost_after_s, + what it waits before another try",
-    "slow": "as long as somebody slowed an executor down",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +39,18 @@ def judge(history: History, record: Record | None) -> Opinion:
         opinion.cannot_tell("nobody tells after how many seconds an executor counts as lost")
         return opinion
     worst: dict[str, tuple[float, float]] = {}
-    slowest, away = _slowest(history), list(_away(history, record, limits))
-    for before, after, pause in _gaps(history):
-        causes = _causes(history, record, limits, away, before, after, pause)
-        if not causes:
+    away = list(_away(history, record, limits))
+    gaps = [
+        (one, two, pause, _causes(history, record, limits, away, (one.entry, two.entry), pause))
+        for one, two, pause in _gaps(history)
+    ]
+    slowest = _slowest(history, [pause for _, _, pause, causes in gaps if not causes])
+    # What a script does between epochs takes as long as it likes: nobody knows how long before it was seen undisturbed.
+    knows_epochs = any(_is_between_epochs(one, two) for one, two, _, causes in gaps if not causes)
+    for one, two, pause, causes in gaps:
+        if not causes or (_is_between_epochs(one, two) and not knows_epochs):
             continue
+        after = two.entry
         bound = FACTOR * sum(cause.seconds for cause in causes) + SLOW_STEPS * slowest
         name = " + ".join(dict.fromkeys(cause.name for cause in causes))
         if pause / bound > (worst[name][0] / worst[name][1] if name in worst else 0.0):
@@ -73,8 +69,12 @@ def judge(history: History, record: Record | None) -> Opinion:
     return opinion
 
 
-def _gaps(history: History) -> Iterator[tuple[Entry, Entry, float]]:
-    """Two step events that follow one another, and how long nothing was committed between them.
+def _is_between_epochs(one: Committed, two: Committed) -> bool:
+    return one.epoch != two.epoch
+
+
+def _gaps(history: History) -> Iterator[tuple[Committed, Committed, float]]:
+    """Two steps that follow one another in the log, and how long nothing was committed between them.
 
     By the log, or by the executor's own clock if that says less: a coordinator may write late, and an executor that
     has just come counts from its start.
@@ -84,16 +84,14 @@ def _gaps(history: History) -> Iterator[tuple[Entry, Entry, float]]:
         told = after.entry.t - before.entry.t
         if after.step == before.step + 1 and after.seconds is not None:
             told = min(told, after.seconds, max(0.0, then - at) or told)
-        yield before.entry, after.entry, max(0.0, told)
+        yield before, after, max(0.0, told)
 
 
-def _slowest(history: History) -> float:
-    """Of the steps between which nothing is in the log."""
-    found = [1.0]
-    for one, two in pairwise(history.steps):
-        if two.entry.index == one.entry.index + 1 and two.seconds is not None:
-            found.append(min(two.seconds, max(0.0, two.entry.t - one.entry.t) or two.seconds))
-    return max(found)
+def _slowest(history: History, undisturbed: list[float]) -> float:
+    """Of the steps in which nothing happened, and of the first ones, in which code may be compiled."""
+    begun = {one.generation.number for one in history.beginnings}
+    firsts = [one.seconds for one in history.steps if one.step == 1 and one.generation in begun and one.seconds]
+    return max([1.0, *undisturbed, *firsts])
 
 
 def _causes(
@@ -101,10 +99,10 @@ def _causes(
     record: Record | None,
     limits: Limits,
     away: list[tuple[str, float, float]],
-    before: Entry,
-    after: Entry,
+    between: tuple[Entry, Entry],
     pause: float,
 ) -> list[_Cause]:
+    before, after = between
     lost_after = limits.lost_after_s or 0.0
     begin, end = after.t - pause - 1.0, after.t
     found: list[_Cause] = []
@@ -160,7 +158,7 @@ def _away(history: History, record: Record | None, limits: Limits) -> Iterator[t
 
 def _start_up(history: History, joined: Entry) -> float:
     """How long processes of this generation took from their start."""
-    members = set(joined.event.get("members") or ())
+    members = members_of(joined.event)
     starts = [
         entry.t
         for entry in history.named("executor_started")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from isoscale.analysis.fields import text, whole
@@ -13,6 +14,8 @@ __all__ = ["judge"]
 
 #: without a coordinator executors remember about so many steps: more may be gone from the log and yet have been done
 _FORGOTTEN = 200
+#: a job that is resumed with other arguments, or another script, says so
+_CHANGED = re.compile("the checkpoint was written")
 
 
 def judge(history: History, record: Record | None) -> Opinion:
@@ -24,7 +27,9 @@ def judge(history: History, record: Record | None) -> Opinion:
     final: dict[int, Committed] = {}
     steps = {one.entry.index: one for one in history.steps}
     adopted = False
-    for entry in history.named("coordinator_started", "generation", "step"):
+    for entry in history.named("coordinator_started", "generation", "step", "code_changed", "warning"):
+        if entry.name == "code_changed" or _CHANGED.search(text(entry.event, "message")):
+            first = {}  # from here on it is another job, as somebody wanted
         adopted = adopted or (entry.name == "coordinator_started" and bool(final))
         if entry.index in begins:
             adopted, expected = False, begins[entry.index] + 1
@@ -42,7 +47,8 @@ def judge(history: History, record: Record | None) -> Opinion:
             what = f"step {one.step} was written down where step {expected} was due"
             why = "steps are lost" if one.step > expected else "it is doubled or out of order"
             opinion.find(what, why, index=entry.index, t=entry.t)
-        _judge_again(first.setdefault(one.step, one), one, opinion)
+        if history.is_deterministic:
+            _judge_again(first.setdefault(one.step, one), one, opinion)
         final[one.step] = one
         expected = one.step + 1
     _judge_passes([final[step] for step in sorted(final)], opinion)
@@ -50,8 +56,8 @@ def judge(history: History, record: Record | None) -> Opinion:
     _judge_end(history, final, opinion)
     if history.steps and not any(one.loader for one in history.steps):
         opinion.cannot_tell("the log is of a version that does not write down which batch a step was")
-    again = len(history.steps) - len(first)
-    opinion.seen = count(len(final), "step") + (f", {again} done again with the same loss" if again else "")
+    again = len(history.steps) - len({one.step for one in history.steps})
+    opinion.seen = count(len(final), "step") + (f", {again} of them done again" if again else "")
     return opinion
 
 

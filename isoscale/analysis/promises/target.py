@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from isoscale.analysis.fields import executor_of, number, text
+from isoscale.analysis.fields import executor_of, items, number, text, whole
 from isoscale.analysis.promises.history import Entry, History
 from isoscale.analysis.promises.pauses import FACTOR, SLOW_STEPS
 from isoscale.analysis.promises.values import Opinion, Record
@@ -17,6 +17,7 @@ _GIVEN_UP = "scaling is given up"
 _DISTURB = ("executor_lost", "executor_left", "notice", "request", "restart", "coordinator_started", "executor_started")
 #: starting a process and importing torch; twice that is enough on any machine that trains
 _START_S = 30.0
+_REFUSALS = ("refused", "failed", "given_up")
 #: how a log tells of one that failed by itself
 _NEWCOMER = re.compile(r"newcomer ([0-9]+): ")
 _PART = re.compile(r"\s*[^\s*]+\s*(?:\*\s*([0-9]{1,9})\s*)?")
@@ -28,6 +29,9 @@ def judge(history: History, record: Record | None) -> Opinion:
     wanted = _wanted(history)
     if wanted is None:
         opinion.cannot_tell("the log does not tell how many executors were asked for")
+        return opinion
+    if not history.spawns:
+        opinion.cannot_tell("executors come by hand (--no-spawn)")
         return opinion
     at = history.generations[-1] if history.generations else None
     opinion.seen = f"asked for {wanted}" + (f", had {len(at.members)}" if at is not None else "")
@@ -82,26 +86,30 @@ def size_of(target: str, present: int) -> int | None:
 
 
 def _wanted(history: History) -> int | None:
-    """By the last coordinator's beginning and the requests that it accepted; None where a plan may say otherwise."""
+    """By the last coordinator's beginning, the requests that it accepted, and the plan."""
     wanted: int | None = None
-    for entry in history.named("coordinator_started", "request"):
+    plan: list[tuple[int, str]] = []
+    for entry in history.named("coordinator_started", "request", "step"):
+        target = text(entry.event, "target")
         if entry.name == "coordinator_started":
-            target = text(entry.event, "target")
-            wanted = size_of(target, 0) if target else None
-            if entry.event.get("plan"):
-                return None
-        elif text(entry.event, "request") in ("scale", "migrate") and text(entry.event, "target"):
-            outcome = _answer(history, entry)
-            if wanted is not None and outcome not in ("refused", "failed", "given_up"):
-                wanted = size_of(text(entry.event, "target"), wanted)
+            wanted, plan = size_of(target, 0), _plan(entry)
+        elif entry.name == "step":
+            while plan and plan[0][0] <= (whole(entry.event, "step") or 0):
+                wanted = size_of(plan.pop(0)[1], 0)
+        elif wanted is not None and text(entry.event, "request") == "scale" and not _is_refused(history, entry):
+            wanted = size_of(target, wanted)
     return wanted
 
 
-def _answer(history: History, asked: Entry) -> str:
-    mine = history.life_of(asked).entries
-    number_ = text(asked.event, "id")
-    answers = (e for e in mine if e.name == "answered" and e.index > asked.index and text(e.event, "id") == number_)
-    return next((text(entry.event, "outcome") for entry in answers), "")
+def _plan(entry: Entry) -> list[tuple[int, str]]:
+    entries = [one for one in items(entry.event, "plan") if isinstance(one, list) and len(one) == 2]
+    return [(step, str(devices)) for step, devices in entries if isinstance(step, int)]
+
+
+def _is_refused(history: History, asked: Entry) -> bool:
+    mine = text(asked.event, "id")
+    answers = (e for e in history.named("answered") if e.index > asked.index and text(e.event, "id") == mine)
+    return next((text(entry.event, "outcome") for entry in answers), "") in _REFUSALS
 
 
 def _refused(history: History) -> bool:
@@ -109,7 +117,7 @@ def _refused(history: History) -> bool:
     for entry in reversed(history.entries):
         if entry.name == "warning" and _GIVEN_UP in text(entry.event, "message"):
             return True
-        if entry.name == "answered" and text(entry.event, "outcome") in ("given_up", "refused", "failed"):
+        if entry.name == "answered" and text(entry.event, "outcome") in _REFUSALS:
             return True
         if entry.name in ("request", "coordinator_started"):
             return False

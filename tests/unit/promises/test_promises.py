@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from isoscale.analysis.promises import PROMISES, Asked, Deed, Record, Verdict, check
 from isoscale.analysis.promises.progress import MAX_BEGINNINGS
@@ -79,9 +81,55 @@ def test_a_log_of_an_older_version_is_unknown_and_not_kept() -> None:
     assert "broken" not in found.values()
 
 
-@pytest.mark.parametrize("events", [[{"event": "step"}], [{"t": "x", "event": 3}], [{"event": "generation"}], [{}]])
+NAMES = (
+    *("step", "generation", "executor_lost", "executor_left", "executor_started", "executor_joined", "restart"),
+    *("executor_killed", "coordinator_started", "coordinator_paused", "request", "answered", "checkpoint", "rescale"),
+    *("finished", "stopped", "failed", "warning", "pass_ended", "notice", "suspect", "code_changed"),
+)
+FIELDS = (
+    *(
+        "step",
+        "epoch",
+        "loss",
+        "seconds",
+        "generation",
+        "loader",
+        "batch",
+        "of",
+        "members",
+        "reason",
+        "executor",
+        "pid",
+    ),
+    *("settings", "target", "plan", "term", "id", "request", "outcome", "silent_s", "limit_s", "attempt", "message"),
+    *("path", "digest", "error", "pause_s", "wait_s", "samples", "stream", "rest", "determinism"),
+)
+ANYTHING = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-3, 5)
+    | st.floats()
+    | st.sampled_from(["", "resumed", "checkpoints/x", "2"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(FIELDS), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(
+        st.builds(
+            lambda name, t, fields: {"t": t, "event": name, **fields},
+            st.sampled_from(NAMES) | ANYTHING,
+            st.floats(0, 100) | ANYTHING,
+            st.dictionaries(st.sampled_from(FIELDS), ANYTHING, max_size=8),
+        ),
+        max_size=12,
+    )
+)
 def test_events_that_make_no_sense_do_no_harm(events: list[dict[str, Any]]) -> None:
-    assert len(check(events, record=Record()).judgements) == len(PROMISES)
+    for record in (None, Record(deeds=[Deed(t=1.0, what="stop_coordinator")])):
+        assert len(check(events, record=record).judgements) == len(PROMISES)
 
 
 # ---- sealed steps ----
@@ -393,6 +441,31 @@ def test_slow_steps_are_not_pauses() -> None:
     assert "pauses" not in broken(log)
 
 
+def test_what_a_script_does_between_epochs_is_its_own_affair() -> None:
+    """A rescale falls into the first evaluation, of which nobody knows how long it takes."""
+    for seen_before, pause_s, flagged in ((False, 600.0, False), (True, 600.0, False), (True, 6000.0, True)):
+        log = Log()
+        log.train(10)
+        if seen_before:
+            log.write("log", accuracy=0.5)
+            log.train(1, after_s=500.0)
+            log.train(9)
+        log.start(2)
+        log.place(0, 1, 2)
+        log.train(1, after_s=pause_s)
+        assert ("pauses" in broken(log)) is flagged
+
+
+def test_a_first_step_that_compiles_is_seen_again_on_newcomers() -> None:
+    log = Log()
+    log.train(1, after_s=90.0)
+    log.train(5)
+    log.start(2)
+    log.place(0, 1, 2)
+    log.train(1, after_s=95.0)
+    assert "pauses" not in broken(log)
+
+
 # ---- samples ----
 
 
@@ -443,6 +516,38 @@ def test_a_step_that_is_done_again_is_the_same(loss: object, flagged: bool) -> N
     log.train(1, loss=loss)
     log.train(5)
     assert ("samples" in broken(log)) is flagged
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"event": "code_changed", "files": ["train.py"]},
+        {"event": "warning", "message": "the script has changed since the checkpoint was written"},
+        None,
+    ],
+)
+def test_another_script_gives_other_losses(change: dict[str, Any] | None) -> None:
+    log = Log()
+    log.train(6)
+    log.lose(0, 1)
+    log.coordinator(2)
+    if change is not None:
+        log.events.append({"t": log.t, **change})
+    log.start(2)
+    log.begin(2)
+    log.train(8, loss=0.5)
+    assert ("samples" in broken(log)) is (change is None)
+
+
+def test_at_level_off_no_bits_are_promised() -> None:
+    log = Log()
+    log.events[0]["determinism"] = "off"
+    log.train(6)
+    log.lose(0, 1)
+    log.start(2)
+    log.begin(2)
+    log.train(8, loss=0.5)
+    assert "samples" not in broken(log)
 
 
 def test_a_pass_over_a_stream_uses_as_many_samples_as_the_one_before() -> None:
@@ -562,6 +667,16 @@ def test_what_was_asked_for_comes_or_is_given_up() -> None:
         if given_up:
             log.write("warning", message="scaling is given up: cpu computes other bits")
         log.train(int(train_s * 10))
+        log.finish()
+        assert said(check(log.events))["target"] == expected
+
+
+def test_a_plan_is_a_target_and_executors_by_hand_are_none() -> None:
+    for plan, spawn, expected in (([[50, "cpu*2"]], True, "kept"), ([], True, "broken"), ([], False, "unknown")):
+        log = Log()
+        first = log.events[0]
+        first |= {"target": "cpu*3", "plan": plan, "settings": {**first["settings"], "spawn": spawn}}
+        log.train(2000)
         log.finish()
         assert said(check(log.events))["target"] == expected
 
