@@ -5,7 +5,9 @@ Pure data with the arithmetic that belongs to it. No torch, no I/O.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Literal
 
 __all__ = ["JobSpec", "Level", "Order", "Placement", "Settings"]
@@ -14,8 +16,15 @@ Level = Literal["off", "elastic", "heterogeneous"]
 Order = Literal["ddp", "tree"]
 
 
+class _Starts:
+    """Room beside a placement's fields for what follows from them: no part of its equality, hash or serialisation."""
+
+    __slots__ = ("_starts",)
+    _starts: tuple[int, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Placement:
+class Placement(_Starts):
     """Which executor hosts which logical workers: contiguous blocks in executor order.
 
     >>> p = Placement(shares=(3, 1))
@@ -42,21 +51,31 @@ class Placement:
 
     @property
     def num_logical_workers(self) -> int:
-        return sum(self.shares)
+        return self._first_ranks()[-1] + self.shares[-1]
 
     @property
     def num_executors(self) -> int:
         return len(self.shares)
 
     def ranks_of(self, executor_index: int) -> range:
-        first = sum(self.shares[:executor_index])
+        first = self._first_ranks()[executor_index]
         return range(first, first + self.shares[executor_index])
 
     def executor_of(self, logical_rank: int) -> int:
-        for executor_index in range(self.num_executors):
-            if logical_rank in self.ranks_of(executor_index):
-                return executor_index
-        raise ValueError(f"logical_rank={logical_rank}: the placement has {self.num_logical_workers} logical workers")
+        """Asked for every chunk of every bucket of every step: a bisection, not a walk."""
+        if not 0 <= logical_rank < self.num_logical_workers:
+            count = self.num_logical_workers
+            raise ValueError(f"logical_rank={logical_rank}: the placement has {count} logical workers")
+        return bisect_right(self._first_ranks(), logical_rank) - 1
+
+    def _first_ranks(self) -> tuple[int, ...]:
+        """The first logical rank of each executor."""
+        try:
+            return self._starts
+        except AttributeError:  # not yet, or this is a copy, which has only fields
+            starts = tuple(accumulate(self.shares[:-1], initial=0))
+            object.__setattr__(self, "_starts", starts)
+            return starts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -226,9 +226,14 @@ def devices_and_plan(
     entries = parse_plan(plan, workers, until)
     if not entries or entries[0][0] != 0:
         return device_set(executors, devices, workers), entries
+    first, later = entries[0][1], entries[1:]
     if executors is not None or devices is not None:
-        raise plan_error(plan, "names the first devices, and so does --executors or --devices", "give one of them")
-    return entries[0][1], entries[1:]
+        given = device_set(executors, devices, workers)
+        # A number says nothing of kinds, so the plan's own are meant.
+        if given.total != first.total or (devices is not None and given.counts() != first.counts()):
+            option, value = ("--devices", devices) if devices is not None else ("--executors", executors)
+            raise plan_error(plan, f"begins with {first}, but {option} is {value}", "give one of them, or both alike")
+    return first, later
 
 
 def plan_error(plan: object, problem: str, remedy: str) -> UserError:

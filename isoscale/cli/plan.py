@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_module
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
@@ -16,7 +17,7 @@ from isoscale import limits
 from isoscale.cli.numbers import in_range
 from isoscale.cli.simulate_options import kind_speeds_of
 from isoscale.errors import UserError
-from isoscale.scheduling.planner import PlanFigures, best_split, plan_figures
+from isoscale.scheduling.planner import PlanFigures, best_split, best_use, plan_figures, split_seconds
 from isoscale.sim.cluster_spec import parse_devices
 
 __all__ = ["plan"]
@@ -56,7 +57,10 @@ class Growth:
 
 @plan.command()
 def split(workers: Workers, devices: Devices, speeds: Speeds, json: AsJson = False) -> None:
-    """Spread N logical workers over unequal devices so that a step is as short as possible."""
+    """Spread N logical workers over unequal devices so that a step is as short as possible.
+
+    A device that would keep the others waiting with a single logical worker is left unused.
+    """
     kinds = _kinds(parse_devices(devices))
     if len(kinds) > workers:
         raise UserError(
@@ -66,10 +70,13 @@ def split(workers: Workers, devices: Devices, speeds: Speeds, json: AsJson = Fal
             remedy=f"give {workers} devices or fewer",
         )
     turns = _turns(kinds, speeds)
-    shares = best_split(workers, turns)
+    shares = best_use(workers, turns)
     figures = plan_figures(workers, shares, turns)
+    unused = Counter(kind for kind, share in zip(kinds, shares, strict=True) if not share)
+    speedup = split_seconds(best_split(workers, turns), turns) / figures.step_s
     if json:
-        print(json_module.dumps({"split": list(shares), **_json(figures)}))
+        note = {"unused": dict(unused), "speedup": round(speedup, 12)} if unused else {}
+        print(json_module.dumps({"split": list(shares), **_json(figures), **note}))
         return
     console = Console(highlight=False)
     table = _table("device", "logical workers", "busy")
@@ -80,6 +87,9 @@ def split(workers: Workers, devices: Devices, speeds: Speeds, json: AsJson = Fal
         f"\nA step takes {figures.step_s:.4g} s without exchanges: {figures.perf:.4g} turns per second of "
         f"{figures.perf + figures.waste:.4g} possible ({figures.waste_share:.1%} wasted)."
     )
+    if unused:
+        left = " and ".join(kind if count == 1 else f"{kind}*{count}" for kind, count in unused.items())
+        console.print(f"leave {left} unused: {speedup:.2f}x faster without {'it' if unused.total() == 1 else 'them'}")
 
 
 @plan.command()
@@ -175,7 +185,7 @@ def _figures(kinds: Sequence[str], workers: int, speeds: str) -> PlanFigures:
     turns = _turns(kinds, speeds)
     # More devices than logical workers: the fastest ones work, the others would have nothing to do.
     turns = sorted(turns)[:workers]
-    return plan_figures(workers, best_split(workers, turns), turns)
+    return plan_figures(workers, best_use(workers, turns), turns)
 
 
 def _check_ways(room: dict[str, int], by: int, held: int) -> None:

@@ -7,7 +7,7 @@ The live cluster service and the simulator drive the same controller:
         for decision in controller.decide(now): perform(decision)
 
 Decisions count as performed when they are returned; if the world turns out otherwise, `AllocationChanged` corrects the
-book. The controller refuses decisions that do not fit: a policy that breaks the rules is a bug, not a full cluster.
+book. Decisions that do not fit (`validity`) are refused before any is booked.
 Quotas are kept here, whatever the policy thinks of them (`quotas`).
 """
 
@@ -40,9 +40,9 @@ from isoscale.scheduling.state import (
     Pause,
     Reject,
     Resize,
-    Start,
     num_devices,
 )
+from isoscale.scheduling.validity import check_decisions
 
 __all__ = ["Controller"]
 
@@ -141,7 +141,10 @@ class Controller:
         return due if due > self._decided_s else due + self.interval_s
 
     def decide(self, now: float) -> list[Decision]:
-        """Asks the policy, notes its decisions as performed, returns them: pauses and shrinkings before growth."""
+        """Asks the policy, notes its decisions as performed, returns them: pauses and shrinkings before growth.
+
+        Raises ValueError, with the book as it was, if one of them is impossible.
+        """
         self._decided_s = now
         self.num_rounds += 1
         state = self.state(now)
@@ -151,14 +154,12 @@ class Controller:
             decided = within_quotas(
                 state, decided, lambda part: copy.copy(self.policy).decide(part), gang=self.policy.gang
             )
+        check_decisions(state, decided)
         decisions = sorted(decided, key=self._growth)
         for decision in decisions:
             self._perform(decision, now)
         # A policy that moves step by step goes on in the next round; without rounds it would be asked for ever.
         self._changed = bool(decisions) and self.interval_s > 0
-        for decision in decisions:
-            if any(self._free[node] < 0 for node, _ in getattr(decision, "allocation", ())):
-                raise ValueError(f"{decision}: the policy gave away more devices than there are")
         return decisions
 
     def state(self, now: float) -> ClusterState:
@@ -198,10 +199,6 @@ class Controller:
             case Pause():
                 self._apply(view, (), 0, now)
             case _:
-                if (view.status == "running") != isinstance(decision, Resize):
-                    raise ValueError(f"{decision}: the job is {view.status}")
-                if (view.status == "pending") != isinstance(decision, Start):
-                    raise ValueError(f"{decision}: the job is {view.status}")
                 self._apply(view, decision.allocation, decision.batch, now)
 
     def _apply(self, view: JobView, allocation: Allocation, batch: int, now: float) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from isoscale.scheduling.placement import Pool
+from isoscale.scheduling.allocation import Pool
 from isoscale.scheduling.state import Allocation, Cluster, ClusterState, JobView, num_devices, shape_of
 
 __all__ = ["Counts", "Packer"]

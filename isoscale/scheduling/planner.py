@@ -1,9 +1,10 @@
 """The best split of one job's logical workers over given devices, and EasyScale's figures for any plan.
 
 A step lasts as long as its slowest executor: `max_i share_i * turn_i`, where `turn_i` is the time of one logical
-worker's turn on executor i. `best_split` finds the smallest such maximum exactly. It does not choose devices, does not
-know communication (the same for every split of the same devices), and does not name logical ranks: shares are
-contiguous blocks in the order of the executors given.
+worker's turn on executor i. `best_split` finds the smallest such maximum exactly, with work for every executor;
+`best_use` leaves out those that would slow the others down with a single logical worker. Neither knows communication
+(the same for every split of the same devices, less for fewer) or names logical ranks: shares are contiguous blocks in
+the order of the executors given.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 
 from isoscale.errors import UserError
 
-__all__ = ["PlanFigures", "best_split", "plan_figures", "split_seconds"]
+__all__ = ["PlanFigures", "best_split", "best_use", "plan_figures", "split_seconds"]
 
 # The water level is lowered by this much before it is rounded to whole workers, so that rounding errors can only leave
 # more workers to the exact part.
@@ -57,19 +58,26 @@ def best_split(
     turns = [float(seconds) for seconds in turn_seconds]
     caps = [num_logical_workers] * len(turns) if max_share is None else [int(cap) for cap in max_share]
     _check(num_logical_workers, turns, caps)
-    level = _water_level(num_logical_workers, turns, caps) * (1 - _SLACK)
-    shares = [min(max(int(level / turn), 1), cap) for turn, cap in zip(turns, caps, strict=True)]
-    # Handing the rest out one by one, always to the smallest next load, continues what the level has begun: every
-    # worker placed so far had a next load below it.
-    heap = [((shares[i] + 1) * turns[i], shares[i] + 1, i) for i in range(len(turns)) if shares[i] < caps[i]]
-    heapq.heapify(heap)
-    for _ in range(num_logical_workers - sum(shares)):
-        _, share, i = heap[0]
+    return tuple(_dealt(num_logical_workers, turns, caps, least=1))
+
+
+def best_use(num_logical_workers: int, turn_seconds: Sequence[float]) -> tuple[int, ...]:
+    """Shares, one per executor, of the fastest split there is if executors may also be left without work: share 0.
+
+    Left out are exactly those whose single turn would take longer than the whole step of the others, so it is never
+    slower than `best_split`, and equal to it where that is as fast.
+
+    >>> best_use(4, [1.0, 1.0, 5.0]), best_split(4, [1.0, 1.0, 5.0])
+    ((2, 2, 0), (2, 1, 1))
+    """
+    turns = [float(seconds) for seconds in turn_seconds]
+    caps = [num_logical_workers] * len(turns)
+    _check(num_logical_workers, turns, caps)
+    fastest = split_seconds(_dealt(num_logical_workers, turns, caps, least=0), turns)
+    used = [i for i, turn in enumerate(turns) if turn <= fastest]
+    shares = [0] * len(turns)
+    for i, share in zip(used, best_split(num_logical_workers, [turns[i] for i in used]), strict=True):
         shares[i] = share
-        if share < caps[i]:
-            heapq.heapreplace(heap, ((share + 1) * turns[i], share + 1, i))
-        else:
-            heapq.heappop(heap)
     return tuple(shares)
 
 
@@ -122,14 +130,33 @@ def _check(num_logical_workers: int, turns: Sequence[float], caps: Sequence[int]
         )
 
 
-def _water_level(num_logical_workers: int, turns: Sequence[float], caps: Sequence[int]) -> float:
-    """The T at which shares of T / turn_i, held between 1 and cap_i, would sum to N if they could be fractions."""
-    # The sum is piecewise linear and grows in T: executor i leaves 1 at T = turn_i, reaches its cap at cap_i * turn_i.
+def _dealt(num_logical_workers: int, turns: Sequence[float], caps: Sequence[int], *, least: int) -> list[int]:
+    """The best shares of at least `least` each."""
+    level = _water_level(num_logical_workers, turns, caps, least) * (1 - _SLACK)
+    shares = [min(max(int(level / turn), least), cap) for turn, cap in zip(turns, caps, strict=True)]
+    # Handing the rest out one by one, always to the smallest next load, continues what the level has begun: every
+    # worker placed so far had a next load below it.
+    heap = [((shares[i] + 1) * turns[i], shares[i] + 1, i) for i in range(len(turns)) if shares[i] < caps[i]]
+    heapq.heapify(heap)
+    for _ in range(num_logical_workers - sum(shares)):
+        _, share, i = heap[0]
+        shares[i] = share
+        if share < caps[i]:
+            heapq.heapreplace(heap, ((share + 1) * turns[i], share + 1, i))
+        else:
+            heapq.heappop(heap)
+    return shares
+
+
+def _water_level(num_logical_workers: int, turns: Sequence[float], caps: Sequence[int], least: int) -> float:
+    """The T at which shares of T / turn_i, between `least` and cap_i, would sum to N if they could be fractions."""
+    # The sum is piecewise linear and grows in T: executor i leaves `least` at T = least * turn_i, and reaches its cap
+    # at cap_i * turn_i.
     bends = sorted(
-        [(turn, 1.0 / turn, -1) for turn in turns]
+        [(least * turn, 1.0 / turn, -least) for turn in turns]
         + [(cap * turn, -1.0 / turn, cap) for turn, cap in zip(turns, caps, strict=True)]
     )
-    slope, constant, begin = 0.0, len(turns), bends[0][0]
+    slope, constant, begin = 0.0, least * len(turns), bends[0][0]
     for bend, slope_change, constant_change in bends:
         if slope * bend + constant >= num_logical_workers:
             break
@@ -137,5 +164,5 @@ def _water_level(num_logical_workers: int, turns: Sequence[float], caps: Sequenc
         constant += constant_change
         begin = bend
     # The running slope has lost digits if turns differ by many orders; add that of the piece up afresh.
-    slope = math.fsum(1.0 / turn for turn, cap in zip(turns, caps, strict=True) if turn <= begin < cap * turn)
+    slope = math.fsum(1.0 / turn for turn, cap in zip(turns, caps, strict=True) if least * turn <= begin < cap * turn)
     return max(begin, (num_logical_workers - constant) / slope) if slope > 0 else begin

@@ -129,6 +129,16 @@ def test_split_prints_the_promised_json() -> None:
     assert json.loads(done.stdout) == {"split": [5, 5, 2, 2, 2], "step_s": 2.5, "waste": 0.6, "perf": 6.4}
 
 
+def test_split_says_which_devices_are_better_left_unused() -> None:
+    words = ("plan", "split", "--workers", "8", "--devices", "cpu*2+cpu-sse*1", "--speeds", "cpu=1,cpu-sse=0.19")
+    answer = json.loads(isoscale(*words, "--json").stdout)
+    assert answer["split"] == [4, 4, 0]
+    assert (answer["step_s"], answer["unused"], answer["speedup"]) == (4.0, {"cpu-sse": 1}, pytest.approx(1 / 0.19 / 4))
+    assert "leave cpu-sse unused: 1.32x faster without it" in isoscale(*words).stdout
+    two = ("plan", "split", "--workers", "4", "--devices", "cpu*1+cpu-sse*2", "--speeds", "cpu=5,cpu-sse=1")
+    assert "leave cpu-sse*2 unused: 1.25x faster without them" in isoscale(*two).stdout
+
+
 def test_grow_answers_what_more_devices_give() -> None:
     words = ("plan", "grow", "--workers", "4", "--devices", "V100*2", "--speeds", "V100=2,T4=1")
     answer = json.loads(isoscale(*words, "--json").stdout)

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError
+import copy
+import pickle
+from dataclasses import FrozenInstanceError, asdict
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -50,6 +53,41 @@ def test_placements_are_values() -> None:
     assert len({Placement(shares=(2, 1)), Placement(shares=(2, 1)), Placement(shares=(1, 2))}) == 2
     with pytest.raises(FrozenInstanceError):
         Placement(shares=(1,)).shares = (2,)  # type: ignore[misc]
+
+
+class Counted(tuple[int, ...]):
+    """Shares that count how often somebody looks at all of them."""
+
+    walks = 0
+
+    def __iter__(self):  # type: ignore[no-untyped-def]
+        Counted.walks += 1
+        return super().__iter__()
+
+    def __getitem__(self, key):  # type: ignore[no-untyped-def]
+        Counted.walks += isinstance(key, slice)
+        return super().__getitem__(key)
+
+
+def test_looking_up_an_executor_does_not_walk_the_placement() -> None:
+    placement = Placement(shares=Counted([2] * 500))
+    placement.executor_of(0)
+    Counted.walks = 0
+    assert [placement.executor_of(rank) for rank in (0, 1, 2, 501, 999)] == [0, 0, 1, 250, 499]
+    assert [placement.ranks_of(e) for e in (0, 499, -1)] == [range(2), range(998, 1000), range(998, 1000)]
+    assert placement.num_logical_workers == 1000
+    assert Counted.walks == 0
+
+
+def test_what_a_lookup_keeps_is_no_part_of_a_placement() -> None:
+    fresh, used = Placement(shares=(2, 1)), Placement(shares=(2, 1))
+    assert used.executor_of(2) == 1
+    assert (used, hash(used), repr(used)) == (fresh, hash(fresh), "Placement(shares=(2, 1))")
+    assert asdict(used) == {"shares": (2, 1)}
+    assert msgspec.json.encode(used) == b'{"shares":[2,1]}'
+    for other in (copy.copy(used), copy.deepcopy(used), pickle.loads(pickle.dumps(used))):
+        assert other == fresh
+        assert other.executor_of(2) == 1
 
 
 def test_defaults_of_a_job() -> None:

@@ -16,8 +16,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from isoscale.scheduling.allocation import decisions_for
 from isoscale.scheduling.autoscaler import allocate
-from isoscale.scheduling.placement import decisions_for
 from isoscale.scheduling.policies.counting import by_kind, capacity_of, place_counts, rate_table
 from isoscale.scheduling.policy import register
 from isoscale.scheduling.state import ClusterState, Decision, JobView, SpeedModel, packed_shape

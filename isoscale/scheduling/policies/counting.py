@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from isoscale.scheduling.placement import Pool, Target
+from isoscale.scheduling.allocation import Pool, Target
 from isoscale.scheduling.state import ClusterState, JobView, packed_shape, shape_of
 
 __all__ = [

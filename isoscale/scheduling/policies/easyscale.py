@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from isoscale.scheduling.allocation import Pool, Target, begin
 from isoscale.scheduling.growth import Proposal, counts_shape, growth_proposals, slowed
-from isoscale.scheduling.placement import Pool, Target, begin
 from isoscale.scheduling.policies.counting import active_jobs
 from isoscale.scheduling.policy import register
 from isoscale.scheduling.state import (

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
-from isoscale.scheduling.placement import Pool, Target, begin, held_by_tenant
+from isoscale.scheduling.allocation import Pool, Target, begin, held_by_tenant
 from isoscale.scheduling.policy import register
 from isoscale.scheduling.quotas import least_wanted, others_want
 from isoscale.scheduling.state import ClusterState, Decision, JobView

@@ -20,12 +20,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from isoscale.scheduling.allocation import Target, decisions_for
 from isoscale.scheduling.autoscaler import allocate
 from isoscale.scheduling.choice import Choices, choose
 from isoscale.scheduling.objectives import efficient_only, option_values, sizes_of
 from isoscale.scheduling.options import DeviceOptions, device_options
 from isoscale.scheduling.packing import Counts, Packer
-from isoscale.scheduling.placement import Target, decisions_for
 from isoscale.scheduling.policies.counting import active_jobs
 from isoscale.scheduling.policy import register
 from isoscale.scheduling.state import ClusterState, Decision, JobView

@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from isoscale.scheduling.allocation import decisions_for
 from isoscale.scheduling.greedy import share_by_gain
-from isoscale.scheduling.placement import decisions_for
 from isoscale.scheduling.policies.counting import by_kind, capacity_of, place_counts
 from isoscale.scheduling.policy import register
 from isoscale.scheduling.state import ClusterState, Decision, JobView, SpeedModel, packed_shape

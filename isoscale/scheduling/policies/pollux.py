@@ -12,9 +12,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from isoscale.scheduling.allocation import Target, decisions_for
 from isoscale.scheduling.autoscaler import allocate
 from isoscale.scheduling.packing import Counts, Packer
-from isoscale.scheduling.placement import Target, decisions_for
 from isoscale.scheduling.policies.counting import by_kind, capacity_of, rate_table
 from isoscale.scheduling.policy import register
 from isoscale.scheduling.state import ClusterState, Decision, JobView

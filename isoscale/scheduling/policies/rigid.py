@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from isoscale.scheduling.placement import decisions_for
+from isoscale.scheduling.allocation import decisions_for
 from isoscale.scheduling.policies.counting import active_jobs, fill_gangs, place_counts, requested_rate
 from isoscale.scheduling.policy import register
 from isoscale.scheduling.state import ClusterState, Decision, JobView

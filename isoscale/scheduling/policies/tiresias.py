@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from isoscale.scheduling.allocation import decisions_for
 from isoscale.scheduling.greedy import share_by_gain
-from isoscale.scheduling.placement import decisions_for
 from isoscale.scheduling.policies.counting import (
     active_jobs,
     by_kind,

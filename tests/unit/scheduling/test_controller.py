@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import pytest
 from hypothesis import given, settings
@@ -116,20 +117,39 @@ def test_devices_are_freed_before_they_are_given_away() -> None:
 
 
 @pytest.mark.parametrize(
-    "answer",
+    ("answer", "guilty", "why"),
     [
-        [Start("a", ((0, 5),))],
-        [Resize("a", ((0, 1),))],
-        [Resume("a", ((0, 1),))],
-        [Start("a", ((0, 3),)), Start("b", ((0, 2),))],
+        ([Start("a", ((0, 5),))], 0, "gave away 1 more devices of node 'T4-0' than there are"),
+        ([Resize("a", ((0, 1),))], 0, "the job is pending"),
+        ([Resume("a", ((0, 1),))], 0, "the job is pending"),
+        ([Pause("a")], 0, "the job is pending"),
+        ([Start("r", ((1, 1),))], 0, "the job is running"),
+        ([Reject("r", "no")], 0, "the job is running"),
+        ([Start("a", ((0, 3),)), Start("b", ((0, 2),))], 1, "gave away 1 more"),
+        ([Start("a", ((0, 1),)), Start("nobody", ((0, 1),))], 1, "there is no such job"),
+        ([Start("a", ((0, 1),)), Start("a", ((1, 1),))], 1, "the job was decided about twice"),
+        ([Start("a", ((0, 1),)), Start("b", ((2, 1),))], 1, "the cluster has nodes 0 to 1"),
+        ([Start("a", ((0, 1),)), Start("b", ((-1, 1),))], 1, "the cluster has nodes 0 to 1"),
+        ([Start("a", ((0, 1),)), Start("b", ((1, 0),))], 1, "a positive number of devices"),
+        ([Start("a", ((0, 1), (0, 1)))], 0, "names each node once"),
+        ([Pause("r"), Start("a", ())], 1, "grants no device"),
     ],
 )
-def test_decisions_that_break_the_rules_are_refused(answer: list[Decision]) -> None:
-    controller = Controller(CLUSTER, Script(answer))
+def test_an_impossible_decision_is_named_and_nothing_is_booked(answer: list[Decision], guilty: int, why: str) -> None:
+    controller = Controller(CLUSTER, Script([Start("r", ((1, 2),))], answer, [Start("b", ((0, 4),))]))
+    submit(controller, work("r"), 0.0)
+    controller.decide(0.0)
     submit(controller, work("a"), 0.0)
     submit(controller, work("b"), 0.0)
-    with pytest.raises(ValueError):
-        controller.decide(0.0)
+    before = controller.state(60.0)
+    held, waiting, remaining = dict(before.running), dict(before.waiting), dict(before.remaining)
+    with pytest.raises(ValueError, match=re.escape(f"{answer[guilty]}: ")) as caught:
+        controller.decide(60.0)
+    assert why in str(caught.value)
+    after = controller.state(60.0)
+    assert (after.free, after.free_of, after.capacity) == ((4, 2), {"T4": 6}, (4, 4))
+    assert (dict(after.running), dict(after.waiting), dict(after.remaining)) == (held, waiting, remaining)
+    assert controller.decide(120.0) == [Start("b", ((0, 4),))], "the next round is decided as if nothing had been"
 
 
 def test_a_name_is_used_once_and_a_rejected_job_is_gone() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isoscale.errors import UserError
-from isoscale.scheduling.planner import best_split, plan_figures, split_seconds
+from isoscale.scheduling.planner import best_split, best_use, plan_figures, split_seconds
 from isoscale.types import Placement
 
 turn = st.one_of(st.sampled_from([0.1, 0.3, 1.0, 1 / 3, 2.0, 7.0]), st.floats(1e-6, 1e6))
@@ -67,6 +67,38 @@ def test_large_cases_are_whole_and_locally_optimal(turns: list[float], more: int
 def test_turns_of_very_different_length() -> None:
     assert best_split(10, [1e-9, 1.0, 1e9]) == (8, 1, 1)
     assert best_split(10, [1e-9, 1.0, 1e9], max_share=[3, 10, 10]) == (3, 6, 1)
+
+
+@given(st.lists(turn, min_size=1, max_size=4), st.integers(0, 5))
+def test_no_use_of_the_devices_is_faster(turns: list[float], more: int) -> None:
+    """Against every split in which some have nothing to do; and nobody is left out for nothing."""
+    workers = len(turns) + more
+    shares = best_use(workers, turns)
+    every = [s for s in itertools.product(range(workers + 1), repeat=len(turns)) if sum(s) == workers]
+    fastest = min(split_seconds(s, turns) for s in every)
+    assert sum(shares) == workers
+    assert split_seconds(shares, turns) == fastest
+    assert [share == 0 for share in shares] == [seconds > fastest for seconds in turns]
+
+
+@given(st.lists(turn, min_size=1, max_size=60), st.integers(0, 3000))
+def test_leaving_devices_out_is_never_slower_and_the_same_where_it_does_not_pay(turns: list[float], more: int) -> None:
+    workers = len(turns) + more
+    shares, all_at_work = best_use(workers, turns), best_split(workers, turns)
+    assert sum(shares) == workers
+    assert split_seconds(shares, turns) <= split_seconds(all_at_work, turns)
+    if min(shares) > 0:
+        assert shares == all_at_work
+    else:
+        assert split_seconds(shares, turns) < split_seconds(all_at_work, turns)
+
+
+def test_one_slow_device_and_several() -> None:
+    assert best_use(4, [1.0, 1.0, 2.0]) == best_split(4, [1.0, 1.0, 2.0]) == (2, 1, 1), "as fast with it"
+    assert best_use(8, [1.0, 9.0, 1.0, 9.0]) == (4, 0, 4, 0), "leaving out one of the slow ones alone would not help"
+    assert best_use(1, [3.0]) == (1,)
+    with pytest.raises(UserError):
+        best_use(2, [1.0, float("nan")])
 
 
 @pytest.mark.parametrize(

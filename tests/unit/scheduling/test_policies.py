@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from isoscale.errors import UserError
+from isoscale.scheduling.allocation import Pool
 from isoscale.scheduling.controller import Controller
 from isoscale.scheduling.events import JobSubmitted, SpeedLearned
 from isoscale.scheduling.growth import growth_proposals, slowed, waste_share
 from isoscale.scheduling.packing import Packer
-from isoscale.scheduling.placement import Pool
 from isoscale.scheduling.policy import make_policy, policy_names, register
 from isoscale.scheduling.state import ClusterState, Decision, JobRequest, Pause, Reject, Resize, Start
 from isoscale.scheduling.throughput import Communication, LogicalWorkerSpeed, TableSpeed

@@ -1,4 +1,4 @@
-"""From numbers of devices to devices: which nodes a job gets, and the decisions that lead there.
+"""Which devices a job is granted: from numbers of devices to devices on nodes, and the decisions that lead there.
 
 `Pool` is the one mutable helper of a decision: free devices per node while a policy hands them out. It does not decide
 how many devices a job gets.
