@@ -27,6 +27,8 @@ _NO_PLACE = frozenset(
     {errno.ENOENT, errno.ENOTDIR, errno.EROFS, errno.EIO, errno.EACCES, errno.EPERM, errno.ESTALE, errno.ENODEV}
 )
 _DELETED = " (deleted)"
+# Linux holds a directory without opening it: no permission to read is needed.
+_HOLD: int = getattr(os, "O_PATH", os.O_RDONLY)
 
 
 class Home:
@@ -36,7 +38,7 @@ class Home:
         self._mark = hashlib.sha256(f"rescued {token}".encode()).hexdigest()[:8]
         self._held: int | None = None
         with contextlib.suppress(OSError):  # another machine's
-            self._held = os.open(out, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            self._held = os.open(out, _HOLD | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def find(self) -> Path:
         """Raises OSError if there is no place at all."""

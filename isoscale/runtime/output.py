@@ -89,7 +89,7 @@ class Output:
         for number, one in enumerate(shown):
             if isinstance(one, Cut):
                 self._cut(one.lines)
-            elif not self._show(one):
+            elif self._show(one) is False:
                 self._excerpt.refused(sum(isinstance(line, str) for line in shown[number:]))
                 cut = sum(line.lines for line in shown[number:] if isinstance(line, Cut))
                 if cut:
