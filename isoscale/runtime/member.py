@@ -116,7 +116,9 @@ class Member:
                     self._on_recover(message)
                 case m.Leave():
                     self._leave = message.reason
-                    groups.break_off(self._exchange if self.state == "member" and self._waiting_broken else None)
+                    # Nobody may ever come to a generation that has not sealed a step.
+                    waits = self.state == "member" and (self._waiting_broken or self._reported != self.generation)
+                    groups.break_off(self._exchange if waits else None)
                     self._drop_prepared()
                 case m.TakeCheckpoint():
                     self.writer.ask(message.id, final=message.final)

@@ -265,8 +265,11 @@ class Membership:
 
     def on_received(self, executor: int, generation: int) -> list[Instruction]:
         attempt = self.attempt
-        if attempt is None or attempt.generation != generation or executor not in self.roster:
+        if executor not in self.roster:
             return []
+        if attempt is None or attempt.generation != generation:
+            overtaken = generation < self.current and executor not in self.members
+            return [*self._overtake(executor), *self._reconcile()] if overtaken else []
         attempt.received.add(executor)
         return self._recover(attempt.orphaned) if attempt.orphaned else []
 
@@ -466,8 +469,14 @@ class Membership:
         instructions = self._formation(kept, self.shares).recover()
         for executor in dropped:
             instructions += self._recruiting.let_go(executor, "not needed")
+        for executor in sorted(attempt.received - set(kept)) if attempt is not None else ():
+            instructions += self._overtake(executor)
         # A newcomer that was waiting for state from a group that is no more waits on.
         return [*instructions, *self._announce()]
+
+    def _overtake(self, newcomer: int) -> list[Instruction]:
+        """It has gone over, with the state, to a generation that will never be: it cannot come back."""
+        return self._recruiting.let_go(newcomer, "the others have gone on")
 
     def _orphan(self, attempt: Attempt | None, reason: str) -> list[Instruction]:
         """Nobody is known to hold the state. A newcomer may have got it, and be about to say so."""

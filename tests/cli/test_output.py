@@ -152,6 +152,9 @@ def test_ctrl_c_ends_a_flood(tmp_path: Path) -> None:
         # Nobody reads the terminal: it is as stopped as by Ctrl-S.
         run.until(lambda: log.exists() and log.stat().st_size > 2**22, "the flood")
         run.train(5)
+        # The first one asks for a checkpoint, which has to wait for the end of the flood.
+        run.process.send_signal(signal.SIGINT)
+        run.until(lambda: '"stopping"' in (run.out / "events.jsonl").read_text(), "the first Ctrl-C")
         run.process.send_signal(signal.SIGINT)
         assert run.process.wait(PATIENCE_S) == 130
         assert not run.flooded.exists()

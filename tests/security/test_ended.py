@@ -36,8 +36,11 @@ class Silent:
 @pytest.fixture
 def ended(tmp_path: Path) -> Path:
     """The directory of a job without a coordinator, whose executor on another machine has written the result."""
+    script = tmp_path.parent / f"{tmp_path.name}-script" / "train.py"
+    script.parent.mkdir()
+    script.write_text("")
     control = Control(tmp_path)
-    spec = JobSpec(workers=2, script="train.py", out=str(tmp_path))
+    spec = JobSpec(workers=2, script=str(script), out=str(tmp_path))
     control.save_job(saved(spec, Settings(), DeviceSet.parse("cpu*1"), []))
     control.save_executors({REMOTE: {"pid": 1, "born": 0, "machine": "elsewhere"}})
     write_json_atomic(control.path / "result.json", {"step": 9, "digest": DIGEST, "stop_reason": ""})
