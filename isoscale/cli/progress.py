@@ -44,6 +44,8 @@ class Progress:
         self._screen = Screen(console)
         #: news that the terminal did not take
         self._untold = 0
+        #: somebody has asked for the job's end
+        self._stopped = False
 
     def __enter__(self) -> Progress:
         if self._live is not None:
@@ -56,7 +58,8 @@ class Progress:
     ) -> None:
         if self._live is None and self._last is not None:
             self._plain(*self._last)
-        self._screen.close(self._live.stop if self._live is not None else None, interrupted=error is not None)
+        last = self._live.stop if self._live is not None else None
+        self._screen.close(last, interrupted=error is not None, stopped=self._stopped)
 
     def on_output(self, line: str) -> bool:
         return self._print(line, markup=False, highlight=False, soft_wrap=True)
@@ -86,6 +89,7 @@ class Progress:
 
     def on_event(self, event: str, fields: dict[str, Any]) -> None:
         """Executors that come and go are worth a line; the rest is in the log."""
+        self._stopped |= event == "stopped"
         text = _news(event, fields)
         if text and not (self._quiet_logs and event != "warning"):
             style = "yellow" if event in _WORTH_A_LOOK else "dim"

@@ -81,7 +81,7 @@ def _timelines(log: Path) -> tuple[list[Timeline], list[Verdict | None], int]:
     except (OSError, UnicodeDecodeError) as error:
         problem = f"cannot be read ({error})"
         raise UserError(field="DIR", value=log, problem=problem, remedy="give the --out of a run") from None
-    if not events and log.name != _LOG:  # a run that has just begun has an empty log
+    if not events and (log.name != _LOG or log.stat().st_size):  # a run that has just begun has an empty log
         problem = "holds no event, so it is no event log"
         raise UserError(field="DIR", value=log, problem=problem, remedy=f"give the --out of a run, or its {_LOG}")
     jobs = jobs_of(events)

@@ -221,7 +221,7 @@ def report_success(console: Console, result: RunResult, workers: int, out: objec
 
 def report_failure(result: RunResult, out: object) -> None:
     """The traceback once, then one line that says what happened."""
-    console = console_of_a_job(stderr=True)
+    console = console_of_a_job(stderr=True, stopped=result.exit_code in _STOPPED)
     if result.traceback:
         show_traceback(console, result.traceback)
     style = "default" if result.exit_code in _STOPPED else "bold red"

@@ -59,8 +59,11 @@ class Screen:
             self._line = draw
             self._wake()
 
-    def close(self, last: Callable[[], object] | None = None, *, interrupted: bool = False) -> None:
-        """Draw what waits, then `last`; of an interrupted command only that. Waits for a terminal, not for a pipe."""
+    def close(
+        self, last: Callable[[], object] | None = None, *, interrupted: bool = False, stopped: bool = False
+    ) -> None:
+        """Draw what waits, then `last`; of an interrupted command only that. Waits for a terminal, not for a pipe, nor
+        for anything where a person has asked for the end."""
         with self._lock:
             if interrupted:
                 self._waiting.clear()
@@ -75,7 +78,7 @@ class Screen:
         if self._thread is None:
             return
         outlet = self._console.file if isinstance(self._console.file, _Outlet) else None
-        patient = outlet is not None and outlet.isatty() and not interrupted
+        patient = outlet is not None and outlet.isatty() and not interrupted and not stopped
         self._thread.join(None if patient else _INTERRUPTED_S if interrupted else _PATIENCE_S)
         if outlet is not None:
             outlet.patience_s = None if outlet.isatty() else _PATIENCE_S
@@ -152,12 +155,14 @@ class _Outlet(io.TextIOBase):
         return bool(poll.poll(_POLL_MS))
 
 
-def console_of_a_job(*, stderr: bool = False) -> Console:
-    """A console that a closed or full pipe does not end the command by; lines are not wrapped."""
+def console_of_a_job(*, stderr: bool = False, stopped: bool = False) -> Console:
+    """A console that a closed or full pipe does not end the command by; lines are not wrapped. What is to be said of a
+    job that somebody has `stopped` does not wait for ever."""
     stream = sys.stderr if stderr else sys.stdout
     try:
         stream.flush()
         outlet = _Outlet(stream.fileno(), stream.encoding or "utf-8")
+        outlet.patience_s = _PATIENCE_S if stopped else None
     except (OSError, ValueError, AttributeError):  # no file, as in tests; or closed before we began
         return Console(soft_wrap=True, stderr=stderr)
     return Console(file=cast("IO[str]", outlet), soft_wrap=True)

@@ -128,7 +128,7 @@ def test_bad_input_is_named(tmp_path: Path) -> None:
     for arguments, problem in [
         (("nowhere",), "DIR=nowhere: no such directory"),
         ((tmp_path,), "no events.jsonl in it"),
-        ((tmp_path / "bytes",), "cannot be read"),
+        ((tmp_path / "bytes",), "holds no event"),
         ((tmp_path / "run", "--out", "x.pdf"), "--out=x.pdf: unknown sort of file"),
         ((tmp_path / "run", "--out", "x.png", "--json"), "a file beside --json"),
         ((tmp_path / "run", "--out", tmp_path / "file" / "x.png"), "cannot be written"),
