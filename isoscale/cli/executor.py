@@ -60,7 +60,7 @@ def executor(
         problem = "is not the token of the job there"
         raise UserError(field=error.field, value=token_path, problem=problem, remedy=error.remedy) from None
     spec = welcome.spec
-    code = code_here(welcome, Path(script) if script is not None else None, script_here(spec.script))
+    code = code_here(join, welcome, Path(script) if script is not None else None, script_here(spec.script))
     profile = profile_named(spec.profile) if spec.profile else profile_of(kind)
     variables = {
         env.COORDINATOR: url.rstrip("/"),

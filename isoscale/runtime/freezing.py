@@ -139,10 +139,9 @@ def _take_new(spec: JobSpec, before: Manifest, snapshot: Snapshot) -> Frozen:
         if names:
             set_aside(code_directory(spec.out))
     frozen = freeze_anew(spec, snapshot)
-    if not names:
-        return replace(frozen, events=[])
     warning = f"the job goes on with other code than it began with: {listed(names)} changed"
-    return replace(frozen, events=[("code_changed", {"files": names}), *frozen.events], warnings=[warning])
+    events = [("code_changed", {"files": names}), *frozen.events]
+    return replace(frozen, events=events, warnings=[warning] if names else [])
 
 
 def _moved(spec: JobSpec, before: Manifest, snapshot: Snapshot) -> Frozen:

@@ -62,13 +62,14 @@ def ask_to_join(url: str, token: str, kind: str, ca_file: Path | None) -> m.Welc
         ) from None
 
 
-def code_here(welcome: m.Welcome, given: Path | None, usual: Path) -> CodeHere:
-    """`given` is the script's path on this machine, if somebody named it, `usual` where it should be.
+def code_here(address: str, welcome: m.Welcome, given: Path | None, usual: Path) -> CodeHere:
+    """What one runs that was welcomed at `address`: `given` is the script's path on this machine, if somebody named it,
+    `usual` where it should be.
 
     Raises UserError if there is none, or if it is not the job's, with the names of what differs.
     """
     spec, path = welcome.spec, given if given is not None else usual
-    _check_versions(welcome)
+    _check_versions(address, welcome)
     kept = code_directory(spec.out) / MANIFEST
     same_place = given is None or given.resolve() == Path(spec.script)
     if spec.code and same_place and _is_kept(kept, spec.code):
@@ -106,7 +107,7 @@ def _is_kept(path: Path, digest: str) -> bool:
         return False
 
 
-def _check_versions(welcome: m.Welcome) -> None:
+def _check_versions(address: str, welcome: m.Welcome) -> None:
     found = installed_versions([*library_directories(), *(one for one in sys.path if is_library(one))])
     here = {"python": sys.version.split()[0], **found}
     words = [
@@ -117,7 +118,7 @@ def _check_versions(welcome: m.Welcome) -> None:
     if words:
         raise UserError(
             field="--join",
-            value=welcome.spec.script,
+            value=address,
             problem=f"other versions than the job's are installed here: {shown(words)}",
             remedy="install the job's versions here",
         )

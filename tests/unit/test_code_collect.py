@@ -109,6 +109,8 @@ def test_a_place_that_may_be_left_out_is_if_it_holds_too_much(tmp_path: Path) ->
     tree(tmp_path, *(f"other/m{i}.py" for i in range(30)))
     roots = [Root(path=str(home), why="script"), Root(path=str(tmp_path), why="working directory", optional=True)]
     assert len(collect(str(home / "train.py"), roots, out="", bounds=Bounds(files=100))) == 1
+    needed = [*roots, Root(path=str(tmp_path / "other"), why="import path")]
+    assert len(collect(str(home / "train.py"), needed, out="", bounds=Bounds(files=100))) == 31
     assert len(collect(str(home / "train.py"), roots, out="", bounds=Bounds(files=1000))) == 31
 
 
@@ -140,7 +142,7 @@ def test_a_script_that_is_gone_is_named(tmp_path: Path) -> None:
 
 
 def roots(script: Path, cwd: Path, **options: object) -> dict[str, str]:
-    given = {"module": False, "import_path": [], "python_path": [], "editable": {}} | options
+    given = {"module": False, "import_path": [], "python_path": [], "links": (), "editable": {}} | options
     found = find_roots(str(script), cwd=str(cwd), **given)  # type: ignore[arg-type]
     return {os.path.relpath(root.path, cwd): root.why for root in found}
 
@@ -151,9 +153,9 @@ def test_import_path_entries_below_the_working_directory_are_roots(tmp_path: Pat
     cwd.mkdir()
     (cwd / "src").mkdir()
     given = ["src", str(tmp_path / "away")]
-    found = roots(
-        tmp_path / "scripts" / "train.py", cwd, python_path=given, import_path=[*given, str(tmp_path / "linked")]
-    )
+    linked = str(tmp_path / "linked")
+    path = [*given, linked, str(tmp_path / "inserted by hand")]
+    found = roots(tmp_path / "scripts" / "train.py", cwd, python_path=given, import_path=path, links={linked})
     assert found == {"../scripts": "script", "src": "import path", "../linked": "editable"}
 
 
@@ -171,7 +173,9 @@ def test_libraries_are_no_roots_and_a_recipe_is_kept_without_its_neighbours(tmp_
     tree(library, "x.py")
     script = tree(tmp_path, "train.py") / "train.py"
     own = os.path.dirname(OWN_PACKAGE)
-    assert roots(script, tmp_path, import_path=[str(library), os.path.dirname(os.__file__), own]) == {".": "script"}
+    assert roots(
+        script, tmp_path, import_path=(path := [str(library), os.path.dirname(os.__file__), own]), links=path
+    ) == {".": "script"}
     recipe = os.path.join(OWN_PACKAGE, "recipes", "digits.py")
     assert [path for path in code_of_script(recipe).files if path.startswith(OWN_PACKAGE)] == [recipe]
 

@@ -21,7 +21,7 @@ from isoscale.runtime.code.ignore import FILE_NAME, Patterns
 from isoscale.runtime.code.libraries import inside, is_library
 from isoscale.runtime.code.manifest import Root
 from isoscale.runtime.code.reading import read_regular
-from isoscale.runtime.code.roots import editable_packages, find_roots
+from isoscale.runtime.code.roots import editable_packages, find_roots, linked_directories
 
 __all__ = ["Bounds", "Snapshot", "code_of_script", "collect"]
 
@@ -70,6 +70,7 @@ def code_of_script(script: str, *, module: str = "", out: str = "", bounds: Boun
         # The first entry is where this very program lies.
         import_path=sys.path if sys.flags.safe_path else sys.path[1:],
         python_path=env.python_path(),
+        links=linked_directories(),
         editable=packages,
     )
     files = collect(script, roots, out=out, bounds=bounds or Bounds())
@@ -87,12 +88,12 @@ def collect(script: str, roots: Sequence[Root], *, out: str, bounds: Bounds) -> 
     for root in roots:
         if root.script_only:
             continue
-        before = dict(walk.files)
+        before, seen = dict(walk.files), set(walk.seen)
         try:
             walk.limits = _shared(bounds) if root.optional else bounds
             walk.root(root.path)
         except _TooMuchError as error:
-            walk.files = before
+            walk.files, walk.seen = before, seen
             if not root.optional:
                 raise _refusal(script, root, error) from None
     return walk.files
@@ -122,7 +123,7 @@ class _Walk:
         self.files: dict[str, bytes] = {}
         self._roots = [os.path.realpath(root) for root in roots]
         self._out = os.path.realpath(out) if out else ""
-        self._seen: set[tuple[int, int]] = set()
+        self.seen: set[tuple[int, int]] = set()
 
     def root(self, root: str) -> None:
         """Breadth first, so that what lies near is found before what lies deep."""
@@ -169,9 +170,9 @@ class _Walk:
         count = 0
         try:
             status = os.stat(directory)
-            if (status.st_dev, status.st_ino) in self._seen:
+            if (status.st_dev, status.st_ino) in self.seen:
                 return [], 0
-            self._seen.add((status.st_dev, status.st_ino))
+            self.seen.add((status.st_dev, status.st_ino))
             with os.scandir(directory) as entries:
                 for entry in entries:
                     count += 1

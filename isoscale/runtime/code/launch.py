@@ -66,20 +66,15 @@ def run(tree: Any, script: str, module: str, arguments: list[str]) -> NoReturn:
         sys.path.insert(0, tree.manifest.cwd if module else os.path.dirname(script))
     main_module = ModuleType("__main__")
     main_module.__dict__["__builtins__"] = builtins
-    # Who looks at the main module finds the script; this one's own names stay alive until the end.
-    own, sys.modules["__main__"] = sys.modules.get("__main__"), main_module
+    sys.modules["__main__"] = main_module
     try:
         code = _prepare_module(main_module, module) if module else _prepare_script(main_module, tree, script)
         exec(code, main_module.__dict__)
-    except SystemExit:
+    except (SystemExit, KeyboardInterrupt):
         raise
     except BaseException as error:
-        if isinstance(error, KeyboardInterrupt):
-            raise
         _show(error)
         sys.exit(1)
-    finally:
-        del own
     sys.exit(0)
 
 

@@ -14,14 +14,15 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import ModuleType
 from urllib.parse import unquote, urlsplit
 
 from isoscale.runtime.code.libraries import OWN_PACKAGE, inside, is_library, library_directories
 from isoscale.runtime.code.manifest import Root
+from isoscale.runtime.code.reading import read_regular
 
-__all__ = ["editable_packages", "find_roots"]
+__all__ = ["editable_packages", "find_roots", "linked_directories"]
 
 _PROJECT_MARKS = ("pyproject.toml", "setup.py", "setup.cfg", ".git")
 
@@ -33,10 +34,11 @@ def find_roots(
     cwd: str,
     import_path: Sequence[str],
     python_path: Iterable[str],
+    links: Collection[str],
     editable: Mapping[str, str],
 ) -> tuple[Root, ...]:
     """The script's first. `import_path` is sys.path of a process that is started like the script's, without the entry
-    for the script itself; `python_path` are those that PYTHONPATH names; `editable` is `editable_packages()`.
+    for the script itself; `python_path` are those of it that PYTHONPATH names, `links` those of .pth files.
     """
     home = os.path.dirname(script)
     found = [Root(path=home, why="script", script_only=is_library(home))]
@@ -46,12 +48,9 @@ def find_roots(
         found.append(Root(path=cwd, why="working directory"))
     elif inside(home, cwd) and any(os.path.exists(os.path.join(cwd, mark)) for mark in _PROJECT_MARKS):
         found.append(Root(path=cwd, why="working directory", optional=True))
-    for entry in entries:
-        if entry in given and inside(entry, cwd):
-            found.append(Root(path=entry, why="import path"))
-        elif entry not in given and not _holds_own(entry):
-            found.append(Root(path=entry, why="editable"))  # by a line of a .pth file
-    found += [Root(path=_directory(path), why="editable") for path in editable.values()]
+    found += [Root(path=entry, why="import path") for entry in entries if entry in given and inside(entry, cwd)]
+    linked = [entry for entry in entries if entry in links and not _holds_own(entry)]
+    found += [Root(path=path, why="editable") for path in (*linked, *map(_directory, editable.values()))]
     known = [root.path for root in found]
     for project in _editable_projects():
         if not any(inside(path, project) for path in known) and not _holds_own(project):
@@ -59,6 +58,24 @@ def find_roots(
     kept = [root for root in found[1:] if os.path.isdir(root.path) and not is_library(root.path)]
     unique = {root.path: root for root in reversed([found[0], *kept])}
     return tuple(unique[path] for path in dict.fromkeys(root.path for root in [found[0], *kept]))
+
+
+def linked_directories() -> set[str]:
+    """Directories that .pth files of installed packages put on the import path."""
+    found: set[str] = set()
+    for directory in library_directories():
+        try:
+            names = [name for name in os.listdir(directory) if name.endswith(".pth")]
+        except OSError:
+            continue
+        for name in names:
+            try:
+                text = read_regular(os.path.join(directory, name), 2**20).decode("utf-8", "surrogateescape")
+            except OSError:
+                continue
+            lines = [line.rstrip() for line in text.splitlines() if not line.startswith(("#", "import ", "import\t"))]
+            found |= {os.path.abspath(os.path.join(directory, line)) for line in lines if line}
+    return found
 
 
 def editable_packages(modules: Mapping[str, ModuleType] | None = None) -> dict[str, str]:
