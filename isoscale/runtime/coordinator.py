@@ -408,10 +408,11 @@ class _Coordinator:
         """Who is to be ended, of those who have not been."""
         known = {e for e in (*self._processes, *self._hellos) if not self._processes.is_condemned(e)}
         silences = {e: s for e in known if (s := self._door.silent_for(e, now)) is not None}
-        if warning := self._hearing.listen(silences, self.membership.roster.holders(), now):
+        roster = self.membership.roster
+        if warning := self._hearing.listen(silences, roster.holders(), now, known - set(self._hellos)):
             self._warn(warning)
         local = {executor: self._processes.pid_of(executor) for executor in self._processes}
-        return self._hearing.judge(silences, self.membership.roster, local, is_stopped)
+        return self._hearing.judge(silences, roster, local, is_stopped)
 
     def _kill(self, executor: int, verdict: Verdict) -> None:
         """What this coordinator ends on its own judgement, as opposed to the end of the job."""

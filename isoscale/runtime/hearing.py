@@ -19,6 +19,10 @@ from isoscale.types import Settings
 
 __all__ = ["Hearing", "Verdict"]
 
+#: one that is not set up yet runs kernels to show what it computes with, many at a time on a busy machine, and nobody
+#: waits for it
+_SETTING_UP_S = 60.0
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -34,6 +38,7 @@ class Hearing:
     settings: Settings
     #: those whose silence together says nothing of each: who holds the job's state, or everybody as long as nobody does
     _crowd: Mapping[int, float] = field(default_factory=dict)
+    _starting: Collection[int] = ()
     #: whether anybody at all is heard, holder or not
     _anybody: bool = True
     #: none of the crowd has been heard since
@@ -44,10 +49,17 @@ class Hearing:
     _given_up: int | None = None
     _said: bool = False
 
-    def listen(self, silences: Mapping[int, float], holders: Collection[int], now: float) -> str:
-        """Once a tick: how long each executor that ever was heard has been silent. A warning when there is one."""
-        self._crowd = {e: silences[e] for e in holders if e in silences} or silences
+    def listen(
+        self, silences: Mapping[int, float], holders: Collection[int], now: float, starting: Collection[int] = ()
+    ) -> str:
+        """Once a tick: how long each executor that ever was heard has been silent. A warning when there is one.
+
+        `starting` are those that are not set up yet.
+        """
+        settled = {e: silent for e, silent in silences.items() if e not in starting}
+        self._crowd = {e: silences[e] for e in holders if e in silences} or settled
         self._anybody = self._is_heard(silences)
+        self._starting = starting
         self._given_up = None
         if not self._crowd or self._is_heard(self._crowd):
             if now > self._patient_until:
@@ -78,6 +90,8 @@ class Hearing:
         settings = self.settings
         if executor == self._given_up:
             return settings.lost_after_s
+        if executor in self._starting:
+            return max(settings.lost_after_s, _SETTING_UP_S)
         if executor in self._crowd:
             alone = local and len(self._crowd) == 1
             return settings.lost_after_s if self._deaf_since is None or alone else float("inf")

@@ -144,3 +144,15 @@ def test_everybody_is_judged_by_what_there_is_to_know_of_them() -> None:
         (2, "stopped by a signal"),
         (3, "no heartbeat for 11.0 s"),
     ]
+
+
+def test_one_that_sets_itself_up_may_be_silent_for_longer() -> None:
+    hearing = Hearing(Settings(heartbeat_s=0.2, lost_after_s=1.0))
+    hearing.listen({0: 0.1, 1: 5.0}, (), 100.0, starting={1})
+    assert hearing.why_dead(1, 5.0, None, 0.0, lambda: False) is None
+    assert reason(hearing.why_dead(1, 5.0, None, 0.0, lambda: True)) == "stopped by a signal"
+    assert reason(hearing.why_dead(1, 61.0, None, 0.0, lambda: False)) == "no heartbeat for 61.0 s"
+    hearing.listen({0: 5.0, 1: 0.1}, (), 100.0, starting={1})
+    assert reason(hearing.why_dead(0, 5.0, None, 0.0, lambda: False)) == "no heartbeat for 5.0 s", (
+        "it waits, and is mute"
+    )
