@@ -73,11 +73,12 @@ def test_all_are_told_to_go_and_others_come(begin: Begin, ends_the_same: EndsThe
 
 
 def test_all_are_told_to_go_and_nobody_comes_in_time(begin: Begin, ends_the_same: EndsTheSame) -> None:
-    job = begin(executors=2, options=["--notice", "1"])
+    late = [faults.at("forming", executor=newcomer, action="sleep", seconds=30) for newcomer in (2, 3)]
+    job = begin(executors=2, options=["--notice", "1"], points=late)
     job.wait_step(3)
     for executor in (0, 1):
         job.notice(executor)
-    assert job.wait() == 130
+    assert job.wait(60) == 130
     (stopped,) = job.events("stopped")
     assert stopped["saved"] == stopped["step"] == job.step(), "no committed step is lost"
     words = f"stopped: all executors were told to go (at step {job.step()}, after a checkpoint); isoscale resume "
