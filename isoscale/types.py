@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Literal
 
-__all__ = ["JobSpec", "Level", "Order", "Placement", "Settings"]
+__all__ = ["JobSpec", "Level", "Order", "Placement", "Settings", "StepPlace", "Whereabouts"]
 
 Level = Literal["off", "elastic", "heterogeneous"]
 Order = Literal["ddp", "tree"]
+#: where in a step an executor can be
+StepPlace = Literal["outside", "turn", "evaluation", "exchange"]
 
 
 class _Starts:
@@ -145,3 +147,24 @@ class Settings:
     audit_turns: float = 0.0
     #: address that the job's sockets bind to
     host: str = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """Where an executor is, or was, in a step."""
+
+    place: StepPlace
+    #: committed steps
+    step: int
+    #: whose turn it was, in a turn
+    logical_rank: int | None = None
+
+    def __str__(self) -> str:
+        match self.place:
+            case "turn":
+                return f"in step {self.step + 1} (turn of logical worker {self.logical_rank})"
+            case "evaluation":
+                return f"in the evaluation after step {self.step} (turn of logical worker {self.logical_rank})"
+            case "exchange":
+                return f"in the exchange of step {self.step + 1}"
+        return f"outside turns, after step {self.step}"

@@ -31,7 +31,6 @@ from isoscale import limits
 from isoscale.backends.local import born
 from isoscale.errors import UserError
 from isoscale.kinds import DeviceSet
-from isoscale.protocol import messages as m
 from isoscale.protocol.files import read_small, read_small_json, write_json_atomic, write_text_atomic
 from isoscale.runtime.absence import stopped
 from isoscale.runtime.link import ADDRESS_FILE
@@ -42,12 +41,10 @@ __all__ = [
     "MAX_TOKEN_BYTES",
     "Control",
     "SavedJob",
-    "check_scale",
     "check_spec",
     "closed_on_error",
     "control_directory",
     "memory_directory",
-    "parse_target",
     "read_address",
     "read_token",
     "saved",
@@ -273,56 +270,6 @@ def read_address(out: Path) -> tuple[str, str]:
         else:
             problem, remedy = "no coordinator runs this job", f"start one: isoscale resume {out}"
         raise UserError(field="DIR", value=out, problem=problem, remedy=remedy) from None
-
-
-def parse_target(text: str, present: DeviceSet, spec: JobSpec) -> DeviceSet:
-    """`4`, `+1`, `-1` or a device set. Counts change the first kind when they grow, the last ones when they shrink.
-
-    Takes time in the length of the text, whatever number it names: it runs between two heartbeats.
-    """
-    number = text.strip()
-    if limits.is_whole(number):
-        total = int(number) + (present.total if number[0] in "+-" else 0)
-        _check_total(text, total, spec)
-        more = total - present.total
-        target = DeviceSet(((present.groups[0][0], more), *present.groups)) if more > 0 else present.first(total)
-    else:
-        target = DeviceSet.parse(text, field="target")
-        _check_total(text, target.total, spec)
-    for kind in target.kinds:
-        if kind not in spec.kinds:
-            raise UserError(
-                field="target",
-                value=text,
-                problem=f"{kind} was not declared when the job began ({', '.join(spec.kinds)})",
-                remedy="start the job with --kinds naming every kind it may meet",
-            )
-    return target
-
-
-def _check_total(text: str, total: int, spec: JobSpec) -> None:
-    most = min(spec.workers, int(limits.EXECUTORS.most))
-    if not 1 <= total <= most:
-        raise UserError(
-            field="target",
-            value=text,
-            problem=f"{total} executors for {spec.workers} logical workers",
-            remedy=f"give 1 .. {most}",
-        )
-
-
-def check_scale(request: m.Scale) -> None:
-    """Refuses what no client of ours sends, before any of it is kept or written down."""
-    if len(request.away) > limits.EXECUTORS.most:
-        raise UserError(
-            field="away",
-            value=f"{len(request.away):,} executors",
-            problem="more than a job can have",
-            remedy=f"name at most {int(limits.EXECUTORS.most)}",
-        )
-    if len(request.reason) > limits.MAX_REASON_CHARS:
-        remedy = f"give at most {limits.MAX_REASON_CHARS} characters"
-        raise UserError(field="reason", value=request.reason, problem="too long", remedy=remedy)
 
 
 def saved(

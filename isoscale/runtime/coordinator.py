@@ -61,8 +61,7 @@ from isoscale.runtime.standing import hear, may_say
 from isoscale.runtime.status import status_of
 from isoscale.runtime.stopping import Progress
 from isoscale.runtime.survivors import survivors
-from isoscale.runtime.whereabouts import Whereabouts
-from isoscale.types import JobSpec, Level, Placement, Settings
+from isoscale.types import JobSpec, Level, Placement, Settings, Whereabouts
 
 __all__ = ["Observer", "RunResult", "resume_job", "run_job"]
 

@@ -13,10 +13,10 @@ from typing import Any
 
 from isoscale.errors import UserError
 from isoscale.protocol import messages as m
-from isoscale.runtime.control import check_scale, parse_target
 from isoscale.runtime.instructions import Ask, Emit, Instruction, Stop, Tell
 from isoscale.runtime.requests import Request, Requests, Standing
 from isoscale.runtime.rescale import Membership
+from isoscale.runtime.scale_request import check_scale, parse_target
 from isoscale.runtime.stopping import Progress
 
 __all__ = ["Desk"]

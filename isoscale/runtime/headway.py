@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from isoscale.runtime.whereabouts import Whereabouts
+from isoscale.types import Whereabouts
 
 __all__ = ["Headway", "Loss"]
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import time
 
 from isoscale.protocol import messages as m
-from isoscale.runtime.whereabouts import Place, Trail
+from isoscale.runtime.whereabouts import Trail
+from isoscale.types import StepPlace
 
 __all__ = ["Pace"]
 
@@ -17,7 +18,7 @@ __all__ = ["Pace"]
 class Pace:
     def __init__(self) -> None:
         self.trail: Trail | None = None
-        self._place: Place = "outside"
+        self._place: StepPlace = "outside"
         #: committed steps, as the last turn knew them
         self._step = 0
         self._since = time.monotonic()
@@ -85,7 +86,7 @@ class Pace:
         self._beat_at = now
         return self._stayed
 
-    def _enter(self, place: Place, logical_rank: int = -1) -> float:
+    def _enter(self, place: StepPlace, logical_rank: int = -1) -> float:
         self._place, self._since = place, time.monotonic()
         if self.trail is not None:
             self.trail.note(place, self._step, logical_rank)

@@ -18,8 +18,8 @@ from isoscale.kinds import executor_environment, profile_named, profile_of
 from isoscale.runtime.code.launch import command_of
 from isoscale.runtime.door import Door
 from isoscale.runtime.machine import machine_id
-from isoscale.runtime.whereabouts import Whereabouts, trail_path, whereabouts_of
-from isoscale.types import JobSpec
+from isoscale.runtime.whereabouts import trail_path, whereabouts_of
+from isoscale.types import JobSpec, Whereabouts
 
 __all__ = ["FAREWELL_S", "Processes", "log_of"]
 

@@ -38,8 +38,7 @@ from isoscale.runtime.orders import Formation, addresses_of, generation_events, 
 from isoscale.runtime.patience import Breakage, Patience, pause_before
 from isoscale.runtime.recruiting import Recruiting
 from isoscale.runtime.roster import Executor, Roster
-from isoscale.runtime.whereabouts import Whereabouts
-from isoscale.types import JobSpec, Settings
+from isoscale.types import JobSpec, Settings, Whereabouts
 
 __all__ = ["Membership", "Phase"]
 

@@ -12,36 +12,15 @@ import contextlib
 import mmap
 import os
 import struct
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
-__all__ = ["Place", "Trail", "Whereabouts", "trail_path", "whereabouts_of"]
+from isoscale.types import StepPlace, Whereabouts
 
-Place = Literal["outside", "turn", "evaluation", "exchange"]
+__all__ = ["Trail", "trail_path", "whereabouts_of"]
 
-_PLACES: tuple[Place, ...] = ("outside", "turn", "evaluation", "exchange")
+_PLACES: tuple[StepPlace, ...] = ("outside", "turn", "evaluation", "exchange")
 #: place, committed steps, logical rank
 _LAYOUT = struct.Struct("<qqq")
-
-
-@dataclass(frozen=True, slots=True)
-class Whereabouts:
-    place: Place
-    #: committed steps
-    step: int
-    #: whose turn it was, in a turn
-    logical_rank: int | None = None
-
-    def __str__(self) -> str:
-        match self.place:
-            case "turn":
-                return f"in step {self.step + 1} (turn of logical worker {self.logical_rank})"
-            case "evaluation":
-                return f"in the evaluation after step {self.step} (turn of logical worker {self.logical_rank})"
-            case "exchange":
-                return f"in the exchange of step {self.step + 1}"
-        return f"outside turns, after step {self.step}"
 
 
 class Trail:
@@ -58,7 +37,7 @@ class Trail:
             os.close(descriptor)
         self.note("outside", 0)
 
-    def note(self, place: Place, step: int, logical_rank: int = -1) -> None:
+    def note(self, place: StepPlace, step: int, logical_rank: int = -1) -> None:
         _LAYOUT.pack_into(self._memory, 0, _PLACES.index(place), step, logical_rank)
 
 

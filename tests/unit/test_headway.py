@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from isoscale.runtime.headway import Headway, Loss
-from isoscale.runtime.whereabouts import Whereabouts
+from isoscale.types import Whereabouts
 
 
 def test_steps_that_are_done_again_forgive_nothing() -> None:

@@ -8,7 +8,8 @@ import pytest
 
 from isoscale.runtime import pace as module
 from isoscale.runtime.pace import Pace
-from isoscale.runtime.whereabouts import Trail, Whereabouts, whereabouts_of
+from isoscale.runtime.whereabouts import Trail, whereabouts_of
+from isoscale.types import Whereabouts
 
 
 class Clock:

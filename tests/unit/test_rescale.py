@@ -12,8 +12,7 @@ from isoscale.kinds import DeviceSet
 from isoscale.protocol import messages as m
 from isoscale.runtime.goal import PlanEntry
 from isoscale.runtime.instructions import Ask, Done, Fail, Tell
-from isoscale.runtime.whereabouts import Whereabouts
-from isoscale.types import Settings
+from isoscale.types import Settings, Whereabouts
 from tests.unit.rescale_model import World
 
 

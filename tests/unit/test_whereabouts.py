@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from isoscale.runtime.whereabouts import Trail, Whereabouts, trail_path, whereabouts_of
+from isoscale.runtime.whereabouts import Trail, trail_path, whereabouts_of
+from isoscale.types import Whereabouts
 
 CHILD = """
 import os, sys
