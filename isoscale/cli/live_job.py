@@ -56,6 +56,11 @@ def _is_there(status_: dict[str, object]) -> bool:
         for kind, _, number in [part.partition("*")]
         for _ in range(int(number))
     ]
+    aside = status_.get("set_aside") or []
+    assert isinstance(aside, list)
+    for one in aside:
+        if one["kind"] in wanted:
+            wanted.remove(one["kind"])
     return sorted(members) == sorted(wanted) and status_["state"] == "training"
 
 

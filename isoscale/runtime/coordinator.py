@@ -23,7 +23,7 @@ from isoscale.kinds import DeviceSet
 from isoscale.protocol import messages as m
 from isoscale.runtime.control import Control, parse_target, saved
 from isoscale.runtime.door import Door, Security
-from isoscale.runtime.goal import Goal, PlanEntry
+from isoscale.runtime.goal import Aside, Goal, PlanEntry
 from isoscale.runtime.hearing import Hearing
 from isoscale.runtime.instructions import Done, Emit, Fail, Instruction, Kill, ReportedError, Restart, Start, Tell
 from isoscale.runtime.journal import Journal, Observer, RunResult
@@ -86,6 +86,7 @@ async def resume_job(
         security or Security(certificate=job.certificate, key=job.key),
         clock or WallClock(),
     )
+    coordinator.membership.goal.aside = [Aside(*one) for one in job.aside]
     return await coordinator.run(coordinator.take_over)
 
 
@@ -239,8 +240,9 @@ class _Coordinator:
     def _save_job(self) -> None:
         plan = [(entry.step, entry.devices) for entry in self.membership.goal.plan]
         with contextlib.suppress(OSError):
-            files = self._security.certificate, self._security.key
-            self._control.save_job(saved(self._spec, self._settings, self.membership.goal.target, plan, *files))
+            files, goal = (self._security.certificate, self._security.key), self.membership.goal
+            aside = tuple((one.executor, one.kind, one.gain) for one in goal.aside)
+            self._control.save_job(saved(self._spec, self._settings, goal.target, plan, *files, aside))
 
     # ---- time ----
 
@@ -424,6 +426,8 @@ class _Coordinator:
                         self._warn(instruction.fields["message"])
                         continue
                     self._journal.write(instruction.event, **instruction.fields)
+                    if instruction.event == "straggler" and instruction.fields["set_aside"]:
+                        self._save_job()
                     if instruction.event == "generation" and not self.membership.sealed:
                         self._observer.on_begin(len(instruction.fields["members"]))
                 case Restart():

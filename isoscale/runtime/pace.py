@@ -19,12 +19,15 @@ class Pace:
     def __init__(self) -> None:
         self._place: Place = "outside"
         self._since = time.monotonic()
-        self._begun = self._turned = self._sealed_at = time.monotonic()
-        self._turns = self._exchanges = self._all = 0.0
+        self._begun = self._last_begun = self._turned = self._sealed_at = time.monotonic()
+        self._turns = self._last_turns = self._exchanges = self._all = 0.0
         self._steps = self._num_turns = 0
 
     def turns_begin(self) -> None:
         self._begun = self._enter("turn")
+
+    def last_turn_begins(self) -> None:
+        self._last_begun = time.monotonic()
 
     def turns_end(self) -> None:
         self._turned = self._enter("exchange")
@@ -33,6 +36,7 @@ class Pace:
         """A training step is sealed; this executor had `num_turns` turns in it."""
         now = self._enter("outside")
         self._turns += self._turned - self._begun
+        self._last_turns += self._turned - self._last_begun
         self._exchanges += now - self._turned
         self._all += now - self._sealed_at
         self._sealed_at = now
@@ -41,7 +45,7 @@ class Pace:
 
     def restart(self) -> None:
         """What was measured so far was in another generation."""
-        self._turns = self._exchanges = self._all = 0.0
+        self._turns = self._last_turns = self._exchanges = self._all = 0.0
         self._steps = self._num_turns = 0
         self._sealed_at = time.monotonic()
 
@@ -57,10 +61,11 @@ class Pace:
             place_s=round(time.monotonic() - self._since, 3),
             steps=steps,
             turn_s=self._turns / turns if turns else 0.0,
+            last_turn_s=self._last_turns / steps if steps else 0.0,
             exchange_s=self._exchanges / steps if steps else 0.0,
             step_s=self._all / steps if steps else 0.0,
         )
-        self._turns = self._exchanges = self._all = 0.0
+        self._turns = self._last_turns = self._exchanges = self._all = 0.0
         self._steps = self._num_turns = 0
         return beat
 
