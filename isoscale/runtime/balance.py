@@ -43,7 +43,7 @@ class Balance:
     settings: Settings
     #: beats since all members have been heard
     _heard: dict[int, m.Beat] = field(default_factory=dict)
-    #: a turn over the last turn of a step, which has the exchange in it
+    #: seconds of a turn over those of a step's last one
     _over_last: float | None = None
     #: what a switch costs; 0 before the first
     _pause_s: float = 0.0
@@ -96,22 +96,17 @@ class Balance:
         return Move(tuple(filter(None, found.shares)), aside, found.slowest, found.ratio, found.gain)
 
     def _one_more_turn(self, beats: Sequence[m.Beat], shares: Sequence[int]) -> tuple[float, ...]:
-        """Seconds of a turn without what belongs to the last one of a step only, or one with a single turn would look
-        slower than it is. Such a one is taken for as much faster in other turns as the others are."""
-        alone = [_before_last(beat, share) for beat, share in zip(beats, shares, strict=True)]
-        ratios = [turn / beat.last_turn_s for turn, beat in zip(alone, beats, strict=True) if turn > 0]
-        if ratios:
-            newest, known = math.log(median(ratios)), self._over_last
+        """Seconds that another turn would take each. The last turn of a step has the exchange in it, so a mean over few
+        turns is longer than one over many: without this an executor with a single turn would look slow."""
+        ratios = [_over_last(beat, share) for beat, share in zip(beats, shares, strict=True) if share > 1]
+        if any(ratios):
+            newest, known = math.log(median(filter(None, ratios))), self._over_last
             self._over_last = math.exp(newest if known is None else (1 - _NEWEST) * math.log(known) + _NEWEST * newest)
-        scale = self._over_last or 1.0
-        return tuple(
-            turn or (beat.turn_s * scale if beat.last_turn_s > 0 else beat.turn_s)
-            for turn, beat in zip(alone, beats, strict=True)
-        )
+        last = 1 / (self._over_last or 1.0)
+        return tuple(beat.turn_s * share / (share - 1 + last) for beat, share in zip(beats, shares, strict=True))
 
 
-def _before_last(beat: m.Beat, share: int) -> float:
-    """Mean seconds of an executor's turns before the last one of a step; 0 if it has none or they were not measured."""
-    if share < 2 or beat.last_turn_s <= 0:
-        return 0.0
-    return max(0.0, (share * beat.turn_s - beat.last_turn_s) / (share - 1))
+def _over_last(beat: m.Beat, share: int) -> float:
+    """A turn before the last one of a step, on average, over the last one; 0 if that was not measured."""
+    before = (share * beat.turn_s - beat.last_turn_s) / (share - 1)
+    return before / beat.last_turn_s if beat.last_turn_s > 0 and before > 0 else 0.0

@@ -105,11 +105,14 @@ class StragglerRule:
         weights = self._history.steps[-window:] / covered
         mean = np.exp(weights @ np.log(self._history.times[-window:]))
         loads, median = np.array(self._shares) * mean, _median_low(mean)
-        if not bool(np.any(mean > self.ratio * median) or np.any(loads * self.ratio < loads.max())):
+        has_straggler = bool(np.any(mean > self.ratio * median))
+        if not has_straggler and not np.any(loads * self.ratio < loads.max()):
             return None
         total, turns = sum(self._shares), mean.tolist()
         for split in dict.fromkeys((best_use(total, turns), best_split(total, turns))):
-            if split != self._shares and covered >= self._needed(split, window):
+            # Where nobody is a straggler, who is slowest is chance: shares become more even, or stay.
+            makes_sense = has_straggler or _unevenness(split) < _unevenness(self._shares)
+            if makes_sense and split != self._shares and covered >= self._needed(split, window):
                 gain = self._gain(split, weights, covered, pause_s)
                 if gain is not None:
                     slowest = int(np.argmax(mean))
@@ -134,6 +137,10 @@ class StragglerRule:
             return None
         saved_s = -math.expm1(-sure) * math.exp(float(weights @ now[-window:]))
         return math.exp(likely) if saved_s * HORIZON * covered >= pause_s else None
+
+
+def _unevenness(shares: Sequence[int]) -> int:
+    return sum(share * share for share in shares)
 
 
 def _median_low(values: Vector) -> float:
