@@ -45,6 +45,7 @@ def marks(timed: Sequence[Timed]) -> tuple[Mark, ...]:
         elif name == "straggler":
             ratio = seconds(event, "ratio")
             words = f"{ratio:.1f} times as slow as the median" if ratio is not None else ""
+            words += ", set aside" if event.get("set_aside") else ""
             found.append(Mark(t=t, kind="straggler", executor=executor, text=words))
         elif name == "coordinator_started":
             term = whole(event, "term")

@@ -107,6 +107,10 @@ def _notes(status: Mapping[str, Any]) -> list[RenderableType]:
     notes: list[RenderableType] = []
     if status.get("pending"):
         notes.append(Text.assemble(("pending  ", "cyan"), str(status["pending"])))
+    for one in _list(status.get("set_aside")):
+        if isinstance(one, Mapping):
+            words = f"executor {one.get('executor')} ({one.get('kind')}): {_number(one.get('gain')) or 1:.2f}x faster"
+            notes.append(Text.assemble(("set aside  ", "yellow"), f"{words} without it; isoscale scale takes it back"))
     streams = status.get("streams")
     for name, stream in streams.items() if isinstance(streams, Mapping) else ():
         words = f"epoch {stream['epoch']}, {stream['handed_out']} of {stream['partitions']} partitions given out"

@@ -150,6 +150,12 @@ def _news(event: str, fields: dict[str, Any]) -> str:
             return f"executor {fields['executor']} was told to go ({fields['reason']})"
         case "straggler":
             shares = "+".join(map(str, fields["shares"]))
+            if fields.get("set_aside"):
+                who = ", ".join(map(str, fields["set_aside"]))
+                return (
+                    f"executor {fields['executor']} is {fields['ratio']:.1f}x slower: {who} set aside, "
+                    f"{fields['gain']:.2f}x faster without; logical workers now {shares}"
+                )
             if fields["ratio"] < 1.05:  # one that was slow is not any more
                 return f"logical workers now {shares}: executors are equally fast again"
             return f"executor {fields['executor']} is {fields['ratio']:.1f}x slower; logical workers now {shares}"

@@ -310,6 +310,8 @@ class Beat(_Message, frozen=True, kw_only=True, tag=True):
     turn_s: float = 0.0
     exchange_s: float = 0.0
     step_s: float = 0.0
+    #: seconds of a step's last turn, in which gradients are exchanged as well; 0 if unknown
+    last_turn_s: float = 0.0
 
 
 class StepDone(_Message, frozen=True, kw_only=True, tag=True):

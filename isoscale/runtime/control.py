@@ -65,6 +65,8 @@ class SavedJob:
     #: of the control socket; whoever takes over must show the same
     certificate: Path | None = None
     key: Path | None = None
+    #: devices of the target that the job does better without: executor, kind and how many times as fast it is then
+    aside: tuple[tuple[int, str, float], ...] = ()
 
 
 def control_directory(out: Path) -> Path:
@@ -279,9 +281,10 @@ def saved(
     plan: list[tuple[int, DeviceSet]],
     certificate: Path | None = None,
     key: Path | None = None,
+    aside: tuple[tuple[int, str, float], ...] = (),
 ) -> SavedJob:
     entries = tuple((step, str(devices)) for step, devices in plan)
-    return SavedJob(spec, settings, str(target), entries, _absolute(certificate), _absolute(key))
+    return SavedJob(spec, settings, str(target), entries, _absolute(certificate), _absolute(key), aside)
 
 
 def _absolute(path: Path | None) -> Path | None:

@@ -30,7 +30,7 @@ from isoscale.runtime.control import Control, closed_on_error, memory_directory,
 from isoscale.runtime.desk import Desk
 from isoscale.runtime.door import Door, Security
 from isoscale.runtime.freezing import Frozen, code_kept_at, freeze_anew, go_on_with, still_alive, what_changed
-from isoscale.runtime.goal import Goal, PlanEntry
+from isoscale.runtime.goal import Aside, Goal, PlanEntry
 from isoscale.runtime.headway import Headway
 from isoscale.runtime.hearing import Hearing, Verdict
 from isoscale.runtime.home import EXIT_ELSEWHERE, Home
@@ -149,6 +149,7 @@ async def resume_job(
     coordinator.use_code(frozen)
     if not alive:
         coordinator.provenance.begin_again()
+    coordinator.membership.goal.aside = [Aside(*one) for one in job.aside]
     return await coordinator.run(coordinator.take_over, heed_signals=heed_signals)
 
 
@@ -377,8 +378,9 @@ class _Coordinator:
     def _save_job(self) -> None:
         plan = [(entry.step, entry.devices) for entry in self.membership.goal.plan]
         with contextlib.suppress(OSError):
-            files = self._security.certificate, self._security.key
-            self._control.save_job(saved(self._spec, self._settings, self.membership.goal.target, plan, *files))
+            files, goal = (self._security.certificate, self._security.key), self.membership.goal
+            aside = tuple((one.executor, one.kind, one.gain) for one in goal.aside)
+            self._control.save_job(saved(self._spec, self._settings, goal.target, plan, *files, aside))
 
     # ---- time ----
 
@@ -627,6 +629,8 @@ class _Coordinator:
                         self._warn(instruction.fields["message"])
                         continue
                     self._journal.write(instruction.event, **instruction.fields)
+                    if instruction.event == "straggler" and instruction.fields["set_aside"]:
+                        self._save_job()
                     if instruction.event == "generation" and not self.membership.sealed:
                         self._observer.on_begin(len(instruction.fields["members"]))
                 case Restart():

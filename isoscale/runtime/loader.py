@@ -141,6 +141,8 @@ class Loader(ABC):
             job._batch_samples = 0
             job._pace.turns_begin()
             self._settle(ranks)
+        if logical_rank == ranks[-1]:
+            job._pace.last_turn_begins()
         batch = self._read(logical_rank, here=True)
         if batch is NO_BATCH and self._train:
             raise AssertionError(f"{self.name}: logical worker {logical_rank} ran out of batches")

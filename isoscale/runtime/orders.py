@@ -9,7 +9,7 @@ from typing import Any
 from isoscale.protocol import messages as m
 from isoscale.runtime.instructions import Emit, Instruction, Tell
 
-__all__ = ["Formation", "addresses_of", "generation_events", "meeting_place", "rescale_event"]
+__all__ = ["Formation", "addresses_of", "generation_events", "meeting_place", "rescale_event", "straggler_event"]
 
 
 def addresses_of(members: Iterable[m.Hello | None]) -> tuple[str, ...]:
@@ -109,5 +109,21 @@ def rescale_event(
             "reason": reason,
             "members": list(members),
             "shares": list(shares),
+        },
+    )
+
+
+def straggler_event(
+    executor: int, ratio: float, gain: float, shares: tuple[int, ...], set_aside: tuple[int, ...]
+) -> Emit:
+    """`ratio`: the slow executor's turn over the median's. `shares` are those of the members that stay."""
+    return Emit(
+        "straggler",
+        {
+            "executor": executor,
+            "ratio": round(ratio, 3),
+            "shares": list(shares),
+            "gain": round(gain, 3),
+            "set_aside": list(set_aside),
         },
     )

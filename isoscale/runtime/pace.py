@@ -25,8 +25,8 @@ class Pace:
         #: at the last beat: when that was, since when it had been where it was, and how long that counted
         self._beat_at = self._seen = self._since
         self._stayed = 0.0
-        self._begun = self._turned = self._sealed_at = time.monotonic()
-        self._turns = self._exchanges = self._all = 0.0
+        self._begun = self._last_begun = self._turned = self._sealed_at = time.monotonic()
+        self._turns = self._last_turns = self._exchanges = self._all = 0.0
         self._steps = self._num_turns = 0
 
     def turns_begin(self) -> None:
@@ -37,6 +37,9 @@ class Pace:
         self._step = step
         self._enter("turn" if training else "evaluation", logical_rank)
 
+    def last_turn_begins(self) -> None:
+        self._last_begun = time.monotonic()
+
     def turns_end(self) -> None:
         self._turned = self._enter("exchange")
 
@@ -45,6 +48,7 @@ class Pace:
         self._step += 1
         now = self._enter("outside")
         self._turns += self._turned - self._begun
+        self._last_turns += self._turned - self._last_begun
         self._exchanges += now - self._turned
         self._all += now - self._sealed_at
         self._sealed_at = now
@@ -53,7 +57,7 @@ class Pace:
 
     def restart(self) -> None:
         """What was measured so far was in another generation."""
-        self._turns = self._exchanges = self._all = 0.0
+        self._turns = self._last_turns = self._exchanges = self._all = 0.0
         self._steps = self._num_turns = 0
         self._sealed_at = time.monotonic()
 
@@ -69,10 +73,11 @@ class Pace:
             place_s=round(self._place_seconds(every_s), 3),
             steps=steps,
             turn_s=self._turns / turns if turns else 0.0,
+            last_turn_s=self._last_turns / steps if steps else 0.0,
             exchange_s=self._exchanges / steps if steps else 0.0,
             step_s=self._all / steps if steps else 0.0,
         )
-        self._turns = self._exchanges = self._all = 0.0
+        self._turns = self._last_turns = self._exchanges = self._all = 0.0
         self._steps = self._num_turns = 0
         return beat
 

@@ -26,15 +26,22 @@ from isoscale.kinds import DeviceSet
 from isoscale.protocol import messages as m
 from isoscale.runtime.admission import Differences, refusal_of, script_fault
 from isoscale.runtime.attempt import Attempt, Change, change_towards, pause_of
-from isoscale.runtime.balance import Balance
+from isoscale.runtime.balance import Balance, Move
 from isoscale.runtime.census import Census, standing_of
 from isoscale.runtime.complaints import Complaints, strangers_of
 from isoscale.runtime.ending import Ending
 from isoscale.runtime.eviction import Eviction
-from isoscale.runtime.goal import Goal
+from isoscale.runtime.goal import Aside, Goal
 from isoscale.runtime.headway import Headway, Loss
 from isoscale.runtime.instructions import Ask, Done, Emit, Fail, Instruction, Kill, Restart, Tell, error_of
-from isoscale.runtime.orders import Formation, addresses_of, generation_events, meeting_place, rescale_event
+from isoscale.runtime.orders import (
+    Formation,
+    addresses_of,
+    generation_events,
+    meeting_place,
+    rescale_event,
+    straggler_event,
+)
 from isoscale.runtime.patience import Breakage, Patience, pause_before
 from isoscale.runtime.recruiting import Recruiting
 from isoscale.runtime.roster import Executor, Roster
@@ -107,7 +114,7 @@ class Membership:
 
     def _gather(self) -> list[Instruction]:
         """See to it that all come that the target needs, and begin when they are there."""
-        return [*self._recruiting.gather(self.goal.target), *self._begin_if_gathered()]
+        return [*self._recruiting.gather(self.goal.devices), *self._begin_if_gathered()]
 
     def on_started(self, executor: int, pid: int) -> list[Instruction]:
         one = self.roster.get(executor)
@@ -155,7 +162,7 @@ class Membership:
 
     def _begin_if_gathered(self) -> list[Instruction]:
         """The first generation, when all that the target needs are set up."""
-        members = self._recruiting.gathered(self.goal.target)
+        members = self._recruiting.gathered(self.goal.devices)
         if not members:
             return []
         self.phase, self.attempt = "training", None
@@ -175,7 +182,7 @@ class Membership:
         """Other devices are wanted; the newest request counts. `away` are executors that shall go."""
         if self.phase in ("done", "failed"):
             return []
-        self.goal.ask(target)
+        self.goal.ask(target, moves_only=bool(away))
         self._patience.newcomers.clear()
         self.reason = reason
         for executor in away:
@@ -339,8 +346,10 @@ class Membership:
         self.sealed = True
         self._patience.broken.clear()
         self._complaints.clear()
+        pause = pause_of(attempt.switched)
+        self._balance.switched(pause[0])
         instructions = self._announce(joined=attempt.coming)
-        instructions.append(self._rescale_event(before, step, pause_of(attempt.switched)))
+        instructions.append(self._rescale_event(before, step, pause))
         for executor in attempt.leaving:
             instructions += self._recruiting.let_go(executor, attempt.reason)
         gone = [executor for executor in attempt.members if executor not in self.roster]
@@ -589,11 +598,17 @@ class Membership:
         if one.state != "member" or not self.sealed:
             return []
         move = self._balance.hear(executor, beat, self.members, self.shares, may_move=self.attempt is None)
-        if move is None:
-            return []
-        fields = {"executor": move.slowest, "ratio": round(move.ratio, 3), "shares": list(move.shares)}
-        attempt = self._attempt(Change(self.members), f"executor {move.slowest} is slow", move.shares)
-        return [Emit("straggler", fields), *attempt]
+        return [] if move is None else self._move(move)
+
+    def _move(self, move: Move) -> list[Instruction]:
+        """Logical workers go to others; whoever would keep none leaves."""
+        for executor in move.aside:
+            self.roster[executor].unwanted = True
+            self.goal.aside.append(Aside(executor, self.roster[executor].kind, move.gain))
+        staying = tuple(e for e in self.members if e not in move.aside)
+        reason = f"executor {move.slowest} is slow" + (": set aside" if move.aside else "")
+        attempt = self._attempt(Change(staying, leaving=move.aside), reason, move.shares)
+        return [straggler_event(move.slowest, move.ratio, move.gain, move.shares, move.aside), *attempt]
 
     # ---- the end ----
 
@@ -702,7 +717,9 @@ class Membership:
     # ---- parts ----
 
     def _split(self, members: tuple[int, ...]) -> tuple[int, ...]:
-        return self._balance.split(len(members), self.roster.turn_seconds(members))
+        if members == self.members:
+            return self.shares
+        return self._balance.split(members, [self.roster[e].kind for e in members])
 
     def _enter(
         self, members: tuple[int, ...], shares: tuple[int, ...], reason: str, *, generation: int | None = None

@@ -129,14 +129,3 @@ class Roster:
                 (staying if one.executor in order else coming).append(one.executor)
         missing = [kind for kind in devices.kinds for _ in range(left[kind])]
         return Wanted(tuple(sorted(staying, key=order.__getitem__)), tuple(coming), tuple(missing))
-
-    def turn_seconds(self, executors: Iterable[int]) -> list[float] | None:
-        """Measured turn times; one that is unknown is taken from its kind, or from all. None if nothing is known."""
-        chosen = [self._by_id[executor] for executor in executors]
-        known = [one for one in self._by_id.values() if one.turn_s > 0]
-        if not known:
-            return None
-        overall = sum(one.turn_s for one in known) / len(known)
-        by_kind = {kind: [one.turn_s for one in known if one.kind == kind] for kind in {one.kind for one in known}}
-        means = {kind: sum(times) / len(times) for kind, times in by_kind.items()}
-        return [one.turn_s or means.get(one.kind, overall) for one in chosen]

@@ -65,6 +65,9 @@ def status_of(
         "steps_per_s": round(1 / membership.step_s, 3) if membership.step_s else None,
         "workers": membership.spec.workers,
         "target": str(membership.goal.target),
+        "set_aside": [
+            {"executor": one.executor, "kind": one.kind, "gain": round(one.gain, 3)} for one in membership.goal.aside
+        ],
         "executors": executors,
         "pending": pending,
         "refused": membership.goal.refused,

@@ -1,29 +1,53 @@
-"""When to move logical workers away from a slow executor, or back to one that recovered.
+"""When to move logical workers away from a slow executor, back to one that recovered, or off one for good.
 
-The rule is fed with measured turn times and answers with new shares, rarely. It does not replace devices, does not
-know communication, and holds no clock: it counts steps.
+The rule is fed with rounds of measured turn times and answers with new shares, rarely. A move needs
+
+- *evidence*: at least `steps` steps, twice as many as such a thing has lasted before until it passed by itself, whose
+  rounds agree so well, compared with how much rounds have varied so far, that the gain is no chance;
+- *gain*: a step at least `gain` times as fast, which also earns the pause of the switch within the horizon;
+- *no bad record*: a move that was undone, or did not help, doubles the evidence for the next one in that direction; one
+  that proved right halves it again. So what comes and goes moves workers ever more rarely: in n steps about
+  log2(n / steps) times at most, to and fro.
+
+It does not replace devices, knows nothing of membership, and holds no clock: it counts steps. The same observations
+always give the same answers.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping, Sequence
-from statistics import median_low
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from isoscale.scheduling.planner import best_split, split_seconds
+import numpy as np
 
-__all__ = ["StragglerRule"]
+from isoscale.scheduling.planner import best_split, best_use
+from isoscale.scheduling.speeds import Speeds
+from isoscale.scheduling.trials import HORIZON, Trials
+from isoscale.scheduling.turn_history import Round, TurnHistory, Vector, estimate, log_step
+
+__all__ = ["Proposal", "StragglerRule"]
+
+#: an executor that is set aside does not come back by itself: so many times the evidence, from so many rounds
+_ASIDE_TIMES, _ASIDE_ROUNDS = 8, 5
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """Better shares, and why."""
+
+    #: 0 for executors to set aside
+    shares: tuple[int, ...]
+    #: the executor with the longest turns, and their length over the lower median
+    slowest: int
+    ratio: float
+    #: how many times as fast a step will probably be
+    gain: float
 
 
 class StragglerRule:
-    """Watches one job. An instance remembers; the same observations always give the same answers.
-
-    An executor is *out of line* in a step if its turn takes more than `ratio` times the lower median of all members
-    (a straggler), or if its whole share takes less than the slowest executor's by that factor (it has room: a slow
-    device that recovered). When one has been out of line for `steps` steps in a row, the best split for the times
-    measured over those steps is worked out, and proposed if it makes a step at least `gain` times faster.
-    Either way counting starts again, so a split is worked out at most once in `steps` steps; a round costs O(E).
-    """
+    """Watches one job. Executors are compared if one's turns take more than `ratio` times the lower median (a
+    straggler), or if its whole share takes less than the slowest executor's by that factor (it has room)."""
 
     def __init__(self, ratio: float = 1.2, steps: int = 10, gain: float = 1.02) -> None:
         if not (ratio > 1 and steps >= 1 and gain >= 1):
@@ -31,63 +55,94 @@ class StragglerRule:
         self.ratio = ratio
         self.steps = steps
         self.gain = gain
-        #: executor with the longest turns when a split was last worked out, and its ratio to the lower median
-        self.slowest: tuple[int, float] = (-1, 1.0)
-        self._layout: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
-        self._streaks: dict[int, int] = {}
-        #: the latest observations, as few as cover `steps` steps, and their sums weighted by steps
-        self._window: deque[tuple[int, dict[int, float]]] = deque()
-        self._covered = 0
-        self._sums: dict[int, float] = {}
+        #: outlive moves and changes of membership
+        self.speeds = Speeds()
+        self._trials = Trials(steps)
+        self._members: tuple[int, ...] = ()
+        self._shares: tuple[int, ...] = ()
+        self._history = TurnHistory(0)
+        #: variance of a logarithm from round to round, as it was before these members were seen together
+        self._expected = 0.0
 
     def observe(
-        self, turn_seconds: Mapping[int, float], steps: int, members: Sequence[int], shares: Sequence[int]
-    ) -> tuple[int, ...] | None:
-        """New shares for `members` in their order, or None to leave things as they are.
+        self, seen: Round, members: Sequence[int], shares: Sequence[int], *, pause_s: float = 0.0
+    ) -> Proposal | None:
+        """What to change, or None to leave things as they are. A switch is known to take `pause_s`.
 
-        `turn_seconds` holds the mean seconds of a turn by executor id over the last `steps` steps. Executors that are
-        no members are ignored. A round that lacks a member says nothing and is skipped; another list of members or
-        shares than last time starts the count anew.
+        A round with a time that is no positive number says nothing. Other members start the comparison anew, other
+        shares only its evidence.
         """
-        layout = (tuple(members), tuple(shares))
-        if layout != self._layout:
-            self._layout = layout
-            self._forget()
-        if steps < 1 or not members or any(not turn_seconds.get(member, 0.0) > 0 for member in members):
+        self._follow(tuple(members), tuple(shares))
+        if not seen.is_usable:
             return None
-        times = {member: float(turn_seconds[member]) for member in members}
-        self._remember(steps, times)
-        self._count(steps, times)
-        if max(self._streaks.values()) < self.steps:
+        self._history.add(seen, self._shares)
+        self._trials.hear(seen, self._expected)
+        self.speeds.learn(dict(zip(members, seen.turn_seconds, strict=True)))
+        for window, covered in self._history.windows(self.steps):
+            found = self._better(window, covered, pause_s)
+            if found is not None:
+                self._trials.propose(self._members, self._shares, found.shares, covered)
+                self._history.fresh = 0
+                return found
+        return None
+
+    def forget(self, executor: int) -> None:
+        """It is gone, and its id is never used again."""
+        self.speeds.forget(executor)
+        self._trials.forget(executor)
+
+    def _follow(self, members: tuple[int, ...], shares: tuple[int, ...]) -> None:
+        if (members, shares) == (self._members, self._shares):
+            return
+        if members != self._members:
+            self._history = TurnHistory(len(members))
+            self._expected = self.speeds.variance(members)
+        self._trials.moved(members, shares)
+        self._members, self._shares, self._history.fresh = members, shares, 0
+
+    def _better(self, window: int, covered: int, pause_s: float) -> Proposal | None:
+        """What the last `window` rounds, of so many steps, ask for."""
+        weights = self._history.steps[-window:] / covered
+        mean = np.exp(weights @ np.log(self._history.times[-window:]))
+        loads, median = np.array(self._shares) * mean, _median_low(mean)
+        has_straggler = bool(np.any(mean > self.ratio * median))
+        if not has_straggler and not np.any(loads * self.ratio < loads.max()):
             return None
-        mean = [self._sums[member] / self._covered for member in members]
-        best = best_split(sum(shares), mean)
-        slowest = max(range(len(mean)), key=lambda i: (mean[i], -i))
-        self.slowest = (members[slowest], mean[slowest] / median_low(mean))
-        self._forget()
-        return best if split_seconds(shares, mean) >= self.gain * split_seconds(best, mean) else None
+        total, turns = sum(self._shares), mean.tolist()
+        for split in dict.fromkeys((best_use(total, turns), best_split(total, turns))):
+            # Where nobody is a straggler, who is slowest is chance: shares become more even, or stay.
+            makes_sense = has_straggler or _unevenness(split) < _unevenness(self._shares)
+            if makes_sense and split != self._shares and covered >= self._needed(split, window):
+                gain = self._gain(split, weights, covered, pause_s)
+                if gain is not None:
+                    slowest = int(np.argmax(mean))
+                    return Proposal(split, self._members[slowest], float(mean[slowest]) / median, gain)
+        return None
 
-    def _count(self, steps: int, times: Mapping[int, float]) -> None:
-        members, shares = self._layout
-        median = median_low(times.values())
-        slowest_load = max(share * times[member] for member, share in zip(members, shares, strict=True))
-        for member, share in zip(members, shares, strict=True):
-            out_of_line = times[member] > self.ratio * median or share * times[member] * self.ratio < slowest_load
-            self._streaks[member] = self._streaks.get(member, 0) + steps if out_of_line else 0
+    def _needed(self, split: tuple[int, ...], window: int) -> float:
+        needed = self._trials.needed(self._members, self._shares, split)
+        if 0 not in split:
+            return needed
+        return _ASIDE_TIMES * needed if window >= _ASIDE_ROUNDS else math.inf
 
-    def _remember(self, steps: int, times: dict[int, float]) -> None:
-        self._window.append((steps, times))
-        self._covered += steps
-        for member, seconds in times.items():
-            self._sums[member] = self._sums.get(member, 0.0) + steps * seconds
-        while self._covered - self._window[0][0] >= self.steps:
-            old_steps, old_times = self._window.popleft()
-            self._covered -= old_steps
-            for member, seconds in old_times.items():
-                self._sums[member] -= old_steps * seconds
+    def _gain(self, split: tuple[int, ...], weights: Vector, covered: int, pause_s: float) -> float | None:
+        """How many times as fast a step probably is with this split; None if that is too little, or may be chance."""
+        history, window = self._history, len(weights)
+        now = log_step(self._shares, history.times, history.rest)
+        gains = now - log_step(split, history.times, history.rest)
+        if covered < 2 * history.longest_passed(gains[:-window], self._shares):
+            return None
+        likely, sure = estimate(gains, weights, self._expected)
+        if likely < math.log(self.gain) or sure <= 0:
+            return None
+        saved_s = -math.expm1(-sure) * math.exp(float(weights @ now[-window:]))
+        return math.exp(likely) if saved_s * HORIZON * covered >= pause_s else None
 
-    def _forget(self) -> None:
-        self._streaks = {}
-        self._window.clear()
-        self._covered = 0
-        self._sums = {}
+
+def _unevenness(shares: Sequence[int]) -> int:
+    return sum(share * share for share in shares)
+
+
+def _median_low(values: Vector) -> float:
+    middle = (len(values) - 1) // 2
+    return float(np.partition(values, middle)[middle])
