@@ -132,7 +132,7 @@ def replay(environ: Mapping[str, str] = os.environ) -> Path | None:
 
 
 def fault(environ: Mapping[str, str] = os.environ) -> str | None:
-    """Faults that a test wants inside executors (`runtime.fault_points`); coordinators hand it on to them."""
+    """Faults that a test wants inside executors (`runtime.executor.fault_points`); coordinators hand it on to them."""
     return environ.get(FAULT) or None
 
 

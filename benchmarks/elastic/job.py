@@ -121,7 +121,7 @@ class IsoscaleJob:
 
     def migrate(self, executor: str) -> None:
         """To a new process, by the handle for schedulers: there is no command for it."""
-        from isoscale.runtime.handle import JobHandle
+        from isoscale.runtime.control.job_handle import JobHandle
 
         with JobHandle(self.out) as handle:
             handle.migrate(int(executor))

@@ -72,7 +72,7 @@ def worker(workload: int, level: Level, profile: str, index: int, members: int, 
     import torch
 
     from benchmarks.lib.models import workloads
-    from isoscale.core import determinism
+    from isoscale.core.numerics import determinism
 
     determinism.apply(level, 1, profile)
     load = workloads()[workload]
@@ -93,10 +93,10 @@ def executor_side(load: Any, index: int, members: int, store: str) -> tuple[Call
     import torch
 
     from benchmarks.lib.sides import Quiet, endless
-    from isoscale.core.exchange import LocalExchange
-    from isoscale.runtime.collective import connect
-    from isoscale.runtime.guards import guarded
-    from isoscale.runtime.job import Job
+    from isoscale.core.reduction.exchange import LocalExchange
+    from isoscale.runtime.training.guards import guarded
+    from isoscale.runtime.training.job import Job
+    from isoscale.runtime.transport.gloo import connect
     from isoscale.types import JobSpec
 
     torch.manual_seed(0)

@@ -19,9 +19,9 @@ from typing import Any
 from benchmarks.lib.measure import percentile, quick_option, save
 from isoscale.kinds import DeviceSet
 from isoscale.protocol import messages as m
-from isoscale.runtime.goal import Goal
-from isoscale.runtime.instructions import Instruction, Kill, Start, Tell
-from isoscale.runtime.rescale import Membership
+from isoscale.runtime.membership.instructions import Instruction, Kill, Start, Tell
+from isoscale.runtime.membership.state_machine import Membership
+from isoscale.runtime.membership.target import Goal
 from isoscale.types import JobSpec, Settings
 
 

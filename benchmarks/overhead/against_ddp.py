@@ -26,8 +26,8 @@ from torch.utils.data import DataLoader
 from benchmarks.lib.measure import as_executor, quick_option, ratio_of, save
 from benchmarks.lib.models import Workload, megabytes, workloads
 from benchmarks.lib.sides import Quiet, endless
-from isoscale.runtime.collective import connect
-from isoscale.runtime.job import Job
+from isoscale.runtime.training.job import Job
+from isoscale.runtime.transport.gloo import connect
 from isoscale.types import JobSpec, Placement
 
 # torch ships no complete type stubs for these.

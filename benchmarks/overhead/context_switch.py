@@ -21,9 +21,9 @@ from benchmarks.lib.measure import as_executor, interleave, percentile, quick_op
 from benchmarks.lib.models import Workload, megabytes, workloads
 from benchmarks.lib.sides import Quiet, endless
 from isoscale.core.context import ContextSwitch
-from isoscale.core.exchange import LocalExchange
-from isoscale.runtime.guards import guarded
-from isoscale.runtime.job import Job
+from isoscale.core.reduction.exchange import LocalExchange
+from isoscale.runtime.training.guards import guarded
+from isoscale.runtime.training.job import Job
 from isoscale.types import JobSpec
 
 

@@ -22,11 +22,11 @@ import torch
 from torch.utils.data import DataLoader
 
 from benchmarks.lib.sides import Quiet
-from isoscale.core import rng
-from isoscale.core.exchange import LocalExchange
+from isoscale.core.reduction.exchange import LocalExchange
+from isoscale.core.streams import rng
 from isoscale.recipes.catalogue import Recipe, path_of
-from isoscale.runtime.guards import guarded
-from isoscale.runtime.job import Job
+from isoscale.runtime.training.guards import guarded
+from isoscale.runtime.training.job import Job
 from isoscale.types import JobSpec
 
 Train = Callable[[Any], None]

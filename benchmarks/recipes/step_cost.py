@@ -55,7 +55,7 @@ _MEMORY = {**ALLOCATOR, "MALLOC_ARENA_MAX": "1"}
 def switch_process(name: str, seconds: float) -> None:
     """In a process of its own: prints a row for every k."""
     from benchmarks.recipes.sides import accumulating, training_function, under_isoscale
-    from isoscale.core import determinism
+    from isoscale.core.numerics import determinism
 
     determinism.apply("elastic", 1)
     train = training_function(find(name))
@@ -124,7 +124,7 @@ def configurations() -> list[Configuration]:
 def level_process(name: str, level: Level, profile: str) -> None:
     """Serves counts of steps from standard input, one a line, with the seconds of each step."""
     from benchmarks.recipes.sides import training_function, under_isoscale
-    from isoscale.core import determinism
+    from isoscale.core.numerics import determinism
 
     determinism.apply(level, 1, profile)
     step = under_isoscale(training_function(find(name)), 1)

@@ -21,8 +21,8 @@ from isoscale.cli.run import report_failure
 from isoscale.cli.screen import console_of_a_job
 from isoscale.errors import UserError
 from isoscale.kinds import DeviceSet, check_kind, parse_kinds
-from isoscale.runtime.check import CheckFailedError, Plan, check_job, default_kinds
-from isoscale.runtime.verdict import Report
+from isoscale.runtime.probes.verdict import Report
+from isoscale.runtime.tools.check import CheckFailedError, Plan, check_job, default_kinds
 from isoscale.types import JobSpec
 
 __all__ = ["check"]

@@ -29,10 +29,10 @@ from isoscale.cli.verify import ReferenceProgress
 from isoscale.kinds import DeviceSet
 from isoscale.protocol import messages as m
 from isoscale.protocol.events import read_events
-from isoscale.runtime.coordinator import RunResult, run_job
-from isoscale.runtime.freezing import code_kept_for
-from isoscale.runtime.handle import JobHandle
-from isoscale.runtime.verify import run_reference_ranks
+from isoscale.runtime.code.freezing import code_kept_for
+from isoscale.runtime.control.job_handle import JobHandle
+from isoscale.runtime.coordinator.shell import RunResult, run_job
+from isoscale.runtime.tools.verify import run_reference_ranks
 from isoscale.types import JobSpec, Settings
 
 _WORKERS = 4

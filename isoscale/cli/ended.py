@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from isoscale.protocol.files import read_small_json
-from isoscale.runtime.control import control_directory
-from isoscale.runtime.home import EXIT_ELSEWHERE
-from isoscale.runtime.link import ADDRESS_FILE
+from isoscale.runtime.control.directory import control_directory
+from isoscale.runtime.control.executor_link import ADDRESS_FILE
+from isoscale.runtime.control.home import EXIT_ELSEWHERE
 
 __all__ = ["status_after"]
 

@@ -16,7 +16,7 @@ from isoscale.cli.progress import count
 from isoscale.cli.scripts import resolved, script_here
 from isoscale.errors import IsoscaleError, UserError
 from isoscale.protocol.files import read_small
-from isoscale.runtime.control import MAX_TOKEN_BYTES, control_directory, read_address
+from isoscale.runtime.control.directory import MAX_TOKEN_BYTES, control_directory, read_address
 
 __all__ = ["executor"]
 
@@ -44,7 +44,7 @@ def executor(
     from isoscale.backends.local import ALLOCATOR
     from isoscale.kinds import KNOWN_KINDS, check_kind, executor_environment, profile_named, profile_of
     from isoscale.runtime.code.launch import command_of
-    from isoscale.runtime.joining import ask_to_join, code_here
+    from isoscale.runtime.control.join import ask_to_join, code_here
 
     if kind not in KNOWN_KINDS:
         remedy = f"give one of {', '.join(KNOWN_KINDS)}"

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.text import Text
 
 from isoscale.kinds import DeviceSet
-from isoscale.runtime import explain as x
-from isoscale.runtime.freezing import code_kept_for
+from isoscale.runtime.code.freezing import code_kept_for
+from isoscale.runtime.tools import explain as x
 from isoscale.types import JobSpec
 
 __all__ = ["explain_difference"]

@@ -21,8 +21,8 @@ from isoscale.cli.run import ToldExit, report_failure, report_success
 from isoscale.cli.screen import console_of_a_job
 from isoscale.cli.waiting import answer_to
 from isoscale.errors import IsoscaleError, UserError
-from isoscale.runtime.handle import JobHandle
-from isoscale.runtime.home import EXIT_ELSEWHERE
+from isoscale.runtime.control.home import EXIT_ELSEWHERE
+from isoscale.runtime.control.job_handle import JobHandle
 
 __all__ = ["Ca", "checkpoint", "resume", "scale", "status", "stop"]
 
@@ -137,7 +137,7 @@ def resume(
     ] = False,
 ) -> None:
     """Go on with a job whose coordinator is gone: with its executors if they live, else from its checkpoint."""
-    from isoscale.runtime.coordinator import resume_job
+    from isoscale.runtime.coordinator.shell import resume_job
 
     console = console_of_a_job()
     if not directory.is_dir():

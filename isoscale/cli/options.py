@@ -17,7 +17,7 @@ from isoscale.cli.scripts import existing, module_file, own_help, resolved
 from isoscale.errors import UserError, shortened
 from isoscale.kinds import DeviceSet, check_kind, check_profile, common_profile, parse_kinds
 from isoscale.runtime.code.collect import Snapshot
-from isoscale.runtime.freezing import snapshot_of
+from isoscale.runtime.code.freezing import snapshot_of
 from isoscale.types import JobSpec, Level, Order
 
 __all__ = [

@@ -22,8 +22,8 @@ from isoscale.cli.screen import console_of_a_job
 from isoscale.errors import UserError
 from isoscale.kinds import DeviceSet
 from isoscale.protocol.files import write_json_atomic
-from isoscale.runtime.freezing import freeze_anew
-from isoscale.runtime.profile import Point, ProfileFailedError, as_json, profile_batch
+from isoscale.runtime.code.freezing import freeze_anew
+from isoscale.runtime.tools.profile import Point, ProfileFailedError, as_json, profile_batch
 from isoscale.types import JobSpec
 
 __all__ = ["profile"]

@@ -15,8 +15,8 @@ from rich.text import Text
 from isoscale import limits
 from isoscale.cli.numbers import in_range
 from isoscale.errors import UserError
-from isoscale.runtime.freezing import code_kept_for, what_changed
-from isoscale.runtime.replay import Request, RunLog, Verdict, check_request, make_request, read_log, start_replay
+from isoscale.runtime.code.freezing import code_kept_for, what_changed
+from isoscale.runtime.tools.replay import Request, RunLog, Verdict, check_request, make_request, read_log, start_replay
 
 __all__ = ["replay"]
 

@@ -23,13 +23,13 @@ from isoscale.errors import UserError
 from isoscale.kinds import DeviceSet
 from isoscale.protocol.events import read_events
 from isoscale.runtime.code.collect import Snapshot
-from isoscale.runtime.coordinator import RunResult, run_job
-from isoscale.runtime.freezing import Frozen, code_kept_for
-from isoscale.runtime.verify import ReferenceResult, reference_spec, report_on, run_reference_ranks
+from isoscale.runtime.code.freezing import Frozen, code_kept_for
+from isoscale.runtime.coordinator.shell import RunResult, run_job
+from isoscale.runtime.tools.verify import ReferenceResult, reference_spec, report_on, run_reference_ranks
 from isoscale.types import JobSpec
 
 if TYPE_CHECKING:
-    from isoscale.runtime.compare import Report
+    from isoscale.runtime.tools.compare import Report
 
 __all__ = ["ReferenceProgress", "run_both", "verify"]
 

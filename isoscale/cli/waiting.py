@@ -10,7 +10,7 @@ from rich.status import Status
 from rich.text import Text
 
 from isoscale.cli.progress import duration
-from isoscale.runtime.handle import JobHandle
+from isoscale.runtime.control.job_handle import JobHandle
 
 __all__ = ["answer_to"]
 

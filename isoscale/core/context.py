@@ -14,7 +14,8 @@ from typing import Any
 
 import torch
 
-from isoscale.core import codec, rng
+from isoscale.core.encoding import codec
+from isoscale.core.streams import rng
 
 __all__ = ["ContextSwitch", "PerWorker"]
 

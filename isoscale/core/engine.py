@@ -15,8 +15,8 @@ import torch
 from isoscale.core import audit
 from isoscale.core.audit import Audits
 from isoscale.core.context import ContextSwitch
-from isoscale.core.exchange import Exchange, ExchangeBrokenError
 from isoscale.core.position import PositionGate
+from isoscale.core.reduction.exchange import Exchange, ExchangeBrokenError
 from isoscale.core.rules import Turn
 from isoscale.core.seal import Seal, Sealed, short_hash
 from isoscale.core.sharing import Carried, ContextChanges, Sharing

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import torch
 
-from isoscale.core.exchange import Exchange
+from isoscale.core.reduction.exchange import Exchange
 from isoscale.core.seal import short_hash
 from isoscale.errors import PositionError
 

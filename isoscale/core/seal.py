@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import torch
 
-from isoscale.core.exchange import Exchange
+from isoscale.core.reduction.exchange import Exchange
 from isoscale.core.totals import Combined, Tally, ValueSpec, combine
 
 __all__ = ["Seal", "Sealed", "short_hash"]

@@ -12,9 +12,9 @@ from typing import Protocol
 import msgspec
 import torch
 
-from isoscale.core import codec
 from isoscale.core.context import ContextSwitch
-from isoscale.core.exchange import Exchange
+from isoscale.core.encoding import codec
+from isoscale.core.reduction.exchange import Exchange
 from isoscale.core.tracked import TrackedModel
 
 __all__ = ["Carried", "ContextChanges", "Sharing"]

@@ -13,7 +13,7 @@ from typing import Any
 
 from isoscale.core.audit import Audits
 from isoscale.core.engine import StepAgainError, StepEngine
-from isoscale.core.exchange import ExchangeBrokenError
+from isoscale.core.reduction.exchange import ExchangeBrokenError
 from isoscale.core.rules import user_location
 from isoscale.core.seal import Sealed
 from isoscale.core.totals import Combined, Tally, Total

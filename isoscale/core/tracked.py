@@ -2,7 +2,7 @@
 
 Watches forward and backward through hooks, enforces the rules of a turn, takes the gradients of each
 turn and puts the average of all logical workers back into `.grad`. The module itself stays the
-user's own. Summation is `core.sync`'s, buffers are `core.buffers`'.
+user's own. Summation is `core.reduction.sync`'s, buffers are `core.buffers`'.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 
 import torch
 
-from isoscale.core.buckets import BucketCaps
 from isoscale.core.buffers import BufferSet
-from isoscale.core.exchange import Exchange
-from isoscale.core.fast_hash import fast_digest
+from isoscale.core.encoding.fast_hash import fast_digest
+from isoscale.core.reduction.buckets import BucketCaps
+from isoscale.core.reduction.exchange import Exchange
+from isoscale.core.reduction.sync import GradientSync
 from isoscale.core.rules import Turn, user_location
-from isoscale.core.sync import GradientSync
 from isoscale.errors import UserError
 from isoscale.types import Order
 

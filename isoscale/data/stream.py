@@ -3,8 +3,8 @@
 After every seal all executors hold the same places of all N workers and the same pool of partitions, so each computes
 alike who is given what; only the executor on which a worker lives reads its samples. What a worker's turn changed rides
 with the step's exchange (`core.sharing.Carried`); where somebody ran dry, rounds without turns tell everybody who still
-needs more. Whoever takes a worker over reads from its place. When to do what is the caller's (`runtime.stream`); the
-rule itself is in `data.stream_rule`.
+needs more. Whoever takes a worker over reads from its place. When to do what is the caller's
+(`runtime.training.stream`); the rule itself is in `data.stream_rule`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import torch
 
-from isoscale.core import codec
+from isoscale.core.encoding import codec
 from isoscale.data.readers.source import Position, Source
 from isoscale.data.stream_ledger import content_sum
 from isoscale.data.stream_rest import Rest

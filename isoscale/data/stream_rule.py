@@ -7,7 +7,7 @@ rounds, until all have enough or none is left. So a partition goes to the first 
 (global step, round, logical rank), and nobody has to know how large it is. What a worker reads is shuffled block by
 block. When the partitions are used up the tail rule ends the epoch for all workers at the same step.
 
-Pure arithmetic on counts; `runtime.reference_stream` computes the same from the sizes of all partitions.
+Pure arithmetic on counts; `runtime.reference.stream` computes the same from the sizes of all partitions.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from isoscale.core import rng
+from isoscale.core.streams import rng
 from isoscale.data.pool import Pool
 from isoscale.data.worker import Failure, Fetch, Parts, merged
 

@@ -23,7 +23,7 @@ from torch.utils.data import Dataset
 from torch.utils.data._utils import signal_handling
 from torch.utils.data._utils import worker as torch_worker
 
-from isoscale.core import rng
+from isoscale.core.streams import rng
 from isoscale.data.channel import Channel
 
 __all__ = ["Drop", "Failure", "Fetch", "Parts", "Reset", "Result", "Task", "merged", "worker_main"]

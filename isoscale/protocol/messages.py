@@ -369,7 +369,7 @@ class CheckpointWritten(_Message, frozen=True, kw_only=True, tag=True):
 
     generation: int
     step: int
-    #: fields of `runtime.checkpoint.Written`
+    #: fields of `runtime.checkpoint.files.Written`
     written: dict[str, Any]
     blocked_s: float
     seconds: float

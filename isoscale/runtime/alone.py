@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from isoscale import env
-from isoscale.core import determinism
-from isoscale.core.exchange import LocalExchange
+from isoscale.core.numerics import determinism
+from isoscale.core.reduction.exchange import LocalExchange
 from isoscale.core.totals import Combined
-from isoscale.runtime.execute import check_seed, code_of, execute
-from isoscale.runtime.job import Job, Value
-from isoscale.runtime.loader import Place
+from isoscale.runtime.training.execute import check_seed, code_of, execute
+from isoscale.runtime.training.job import Job, Value
+from isoscale.runtime.training.loader import Place
 from isoscale.types import JobSpec
 
 __all__ = ["ConsoleSink", "run_alone"]

@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 
-from isoscale.runtime.handle import JobHandle
+from isoscale.runtime.control.job_handle import JobHandle
 from isoscale.testing.faults import Fault
 from isoscale.testing.running import JobEndedError, RunningJob
 

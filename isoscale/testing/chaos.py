@@ -161,7 +161,7 @@ def _until_done(job: RunningJob, patience_s: float) -> int:
 def result_of(job: RunningJob) -> Result:
     import torch
 
-    from isoscale.core.digest import flat_state, tensor_digest
+    from isoscale.core.encoding.digest import flat_state, tensor_digest
 
     state = torch.load(job.directory / "final.pt", weights_only=True)
     total = hashlib.sha256()

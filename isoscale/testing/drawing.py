@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from isoscale.runtime.fault_points import Action, FaultPoint
+from isoscale.runtime.executor.fault_points import Action, FaultPoint
 from isoscale.testing import faults, short_job_path
 
 __all__ = ["DATA", "SHORT_JOB", "WORKERS", "Story", "Target", "story_of"]

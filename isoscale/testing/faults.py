@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from isoscale.runtime.fault_points import POINTS, Action, FaultPoint
+from isoscale.runtime.executor.fault_points import POINTS, Action, FaultPoint
 from isoscale.testing.running import PATIENCE_S, JobEndedError, RunningJob
 
 __all__ = [

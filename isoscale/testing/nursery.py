@@ -160,11 +160,11 @@ def serve() -> None:
     """In the prepared process: a child for every request, its pid for an answer; or how one has ended."""
     address = sys.argv[1]
     # The last one is imported by the first call of torch.use_deterministic_algorithms, and takes seconds.
-    for module in ("isoscale.cli.app", "isoscale.runtime.executor", "numpy.random", "torch._inductor.config"):
+    for module in ("isoscale.cli.app", "isoscale.runtime.executor.process", "numpy.random", "torch._inductor.config"):
         importlib.import_module(module)
     # What every executor does first, and what costs little a second time. One thread: a fork has no others.
     importlib.import_module("torch").set_num_threads(1)
-    importlib.import_module("isoscale.core.fingerprint").kernel_digests()
+    importlib.import_module("isoscale.core.numerics.fingerprint").kernel_digests()
     ended: dict[int, int] = {}
     #: by pid, of which run it is an executor
     tokens: dict[int, str] = {}
@@ -257,7 +257,7 @@ def _become(request: dict[str, Any]) -> None:
 
 
 def _be_coordinator(request: dict[str, Any]) -> None:
-    from isoscale.runtime import processes
+    from isoscale.runtime.coordinator import processes
 
     async def fork_process(
         command: Sequence[str], environment: Mapping[str, str], log: Path, *, newcomer: bool = False

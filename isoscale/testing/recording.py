@@ -9,7 +9,7 @@ from typing import Any
 from isoscale.analysis.promises import Asked
 from isoscale.errors import IsoscaleError
 from isoscale.protocol import messages as m
-from isoscale.runtime.handle import JobHandle, RequestRefusedError
+from isoscale.runtime.control.job_handle import JobHandle, RequestRefusedError
 
 __all__ = ["RecordingHandle"]
 

@@ -25,8 +25,8 @@ from isoscale.analysis.promises import Deed, Record, Verdict, check
 from isoscale.backends.local import born
 from isoscale.errors import IsoscaleError
 from isoscale.protocol.events import read_events
-from isoscale.runtime.fault_points import FaultPoint
-from isoscale.runtime.handle import JobHandle
+from isoscale.runtime.control.job_handle import JobHandle
+from isoscale.runtime.executor.fault_points import FaultPoint
 from isoscale.testing.looking import forks_of, handles, read_json, write_atomic
 from isoscale.testing.nursery import ForkedProcess, Nursery
 from isoscale.testing.recording import RecordingHandle

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from isoscale.errors import UserError
-from isoscale.runtime.admission import script_fault
-from isoscale.runtime.execute import exit_of
+from isoscale.runtime.membership.admission import script_fault
+from isoscale.runtime.training.execute import exit_of
 
 ISOSCALE = str(Path(sys.executable).parent / "isoscale")
 OPTIONS = """\

@@ -13,7 +13,7 @@ import pytest
 
 import isoscale
 from isoscale.data.stream_ledger import content_of
-from isoscale.runtime.fault_points import FaultPoint
+from isoscale.runtime.executor.fault_points import FaultPoint
 from isoscale.testing import RunningJob, start
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(300)]

@@ -26,15 +26,15 @@ import torch
 import torch.distributed as dist
 from ddp_pool import Part
 
-from isoscale.core.digest import flat_state, tensor_digest
-from isoscale.core.exchange import LocalExchange
-from isoscale.core.numpy_stream import NumpyStream
+from isoscale.core.encoding.digest import flat_state, tensor_digest
+from isoscale.core.reduction.exchange import LocalExchange
+from isoscale.core.streams.numpy_stream import NumpyStream
 from isoscale.core.totals import Combined
-from isoscale.runtime.collective import connect
-from isoscale.runtime.execute import code_of, execute
-from isoscale.runtime.job import Job
-from isoscale.runtime.reference import ReferenceJob
-from isoscale.runtime.reference_rank import Rank
+from isoscale.runtime.reference.rank import Rank
+from isoscale.runtime.reference.run import ReferenceJob
+from isoscale.runtime.training.execute import code_of, execute
+from isoscale.runtime.training.job import Job
+from isoscale.runtime.transport.gloo import connect
 from isoscale.types import JobSpec, Placement
 
 Train = Callable[[Any], None]

@@ -12,10 +12,10 @@ import torch.nn.functional as F
 from ddp_cases.toolkit import Points, mlp, sgd
 from ddp_pool import Pool
 
-from isoscale.core.exchange import LocalExchange
+from isoscale.core.reduction.exchange import LocalExchange
 from isoscale.errors import AuditError
-from isoscale.runtime.execute import code_of, execute
-from isoscale.runtime.job import Job
+from isoscale.runtime.training.execute import code_of, execute
+from isoscale.runtime.training.job import Job
 from isoscale.types import JobSpec
 
 

@@ -16,10 +16,10 @@ from ddp_pool import Pool
 from torch import nn
 from torch.utils.data import Dataset, IterableDataset
 
-from isoscale.core.exchange import LocalExchange
+from isoscale.core.reduction.exchange import LocalExchange
 from isoscale.errors import PositionError, TurnRuleError, UserError
-from isoscale.runtime.execute import code_of, execute
-from isoscale.runtime.job import Job
+from isoscale.runtime.training.execute import code_of, execute
+from isoscale.runtime.training.job import Job
 from isoscale.types import JobSpec
 
 Train = Callable[[Job], None]

@@ -11,8 +11,8 @@ import pytest
 
 from isoscale import env
 from isoscale.errors import UserError
-from isoscale.runtime import fault_points
-from isoscale.runtime.fault_points import POINTS, FaultPoint, InjectedError, install, parse
+from isoscale.runtime.executor import fault_points
+from isoscale.runtime.executor.fault_points import POINTS, FaultPoint, InjectedError, install, parse
 from isoscale.testing import RunningJob, faults
 from isoscale.testing.chaos import DATA, Result, compare, story_of
 

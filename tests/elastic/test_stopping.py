@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from isoscale.runtime.handle import RequestRefusedError
+from isoscale.runtime.control.job_handle import RequestRefusedError
 from isoscale.testing import RunningJob, faults
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(900)]

@@ -16,12 +16,12 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.data import Dataset
 
-from isoscale.core import determinism
-from isoscale.core.exchange import LocalExchange
-from isoscale.core.fingerprint import combine_digests, kernel_digests
+from isoscale.core.numerics import determinism
+from isoscale.core.numerics.fingerprint import combine_digests, kernel_digests
+from isoscale.core.reduction.exchange import LocalExchange
 from isoscale.core.totals import Combined
-from isoscale.runtime.execute import execute
-from isoscale.runtime.job import Job
+from isoscale.runtime.training.execute import execute
+from isoscale.runtime.training.job import Job
 from isoscale.types import JobSpec
 
 PROFILE = "sse"

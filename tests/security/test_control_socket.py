@@ -22,7 +22,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, WebSocketE
 from websockets.sync.client import ClientConnection, connect
 
 from isoscale.protocol import messages as m
-from isoscale.runtime.handle import JobHandle
+from isoscale.runtime.control.job_handle import JobHandle
 from tests.security.jobs import STEPS, Running, isoscale, running
 from tests.security.sockets import is_loopback, tcp_sockets
 

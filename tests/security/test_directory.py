@@ -21,15 +21,15 @@ from isoscale.clock import WallClock
 from isoscale.errors import UserError
 from isoscale.kinds import DeviceSet
 from isoscale.protocol import messages as m
-from isoscale.runtime.control import Control, read_address, saved
-from isoscale.runtime.door import Security, check_security
-from isoscale.runtime.gate import listening_socket
-from isoscale.runtime.goal import Goal
-from isoscale.runtime.instructions import Fail
-from isoscale.runtime.journal import Journal, Observer
-from isoscale.runtime.machine import machine_id
-from isoscale.runtime.rescale import Membership
-from isoscale.runtime.standing import may_say
+from isoscale.runtime.control.directory import Control, read_address, saved
+from isoscale.runtime.control.host_id import machine_id
+from isoscale.runtime.control.listener import listening_socket
+from isoscale.runtime.control.server import Security, check_security
+from isoscale.runtime.coordinator.journal import Journal, Observer
+from isoscale.runtime.membership.dispatch import may_say
+from isoscale.runtime.membership.instructions import Fail
+from isoscale.runtime.membership.state_machine import Membership
+from isoscale.runtime.membership.target import Goal
 from isoscale.types import JobSpec, Settings
 
 
@@ -267,7 +267,7 @@ def test_a_process_is_adopted_only_if_it_was_started_as_that_executor() -> None:
 
 
 def test_processes_that_cannot_signal_each_other_are_on_different_machines() -> None:
-    code = "from isoscale.runtime.machine import machine_id; print(machine_id())"
+    code = "from isoscale.runtime.control.host_id import machine_id; print(machine_id())"
     command = [sys.executable, "-c", code]
     same = subprocess.run(command, capture_output=True, text=True, check=True)
     assert same.stdout.strip() == machine_id()
@@ -281,7 +281,7 @@ def test_processes_that_cannot_signal_each_other_are_on_different_machines() -> 
 def test_a_meeting_place_in_memory_is_only_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     memory = tmp_path / "memory"
     memory.mkdir()
-    monkeypatch.setattr("isoscale.runtime.control._MEMORY", memory)
+    monkeypatch.setattr("isoscale.runtime.control.directory._MEMORY", memory)
     (tmp_path / "run").mkdir()
     control = Control(tmp_path / "run")
     place = control.meeting_place()

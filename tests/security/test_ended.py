@@ -14,10 +14,10 @@ from isoscale.errors import UserError
 from isoscale.kinds import DeviceSet
 from isoscale.protocol import messages as m
 from isoscale.protocol.files import write_json_atomic
-from isoscale.runtime.control import Control, read_address, saved
-from isoscale.runtime.coordinator import RunResult, resume_job
-from isoscale.runtime.joining import ask_to_join
-from isoscale.runtime.link import open_socket
+from isoscale.runtime.control.directory import Control, read_address, saved
+from isoscale.runtime.control.executor_link import open_socket
+from isoscale.runtime.control.join import ask_to_join
+from isoscale.runtime.coordinator.shell import RunResult, resume_job
 from isoscale.types import JobSpec, Settings
 
 pytestmark = pytest.mark.timeout(60)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from isoscale.runtime import checkpoint
+from isoscale.runtime.checkpoint import files as checkpoint
 from tests.security.jobs import STEPS, Running, isoscale, running
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(400)]

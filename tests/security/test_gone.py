@@ -16,8 +16,8 @@ import pytest
 import torch
 
 from isoscale.protocol.events import read_events
-from isoscale.runtime import executor
-from isoscale.runtime.home import Home
+from isoscale.runtime.control.home import Home
+from isoscale.runtime.executor import process as executor
 from tests.security.jobs import STEPS, Running, isoscale, running
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(400)]

@@ -12,7 +12,7 @@ import pytest
 from websockets.exceptions import InvalidMessage
 from websockets.sync.client import connect
 
-from isoscale.runtime.handle import JobHandle
+from isoscale.runtime.control.job_handle import JobHandle
 from tests.security.jobs import PACED, Running, isoscale, running
 
 pytestmark = [

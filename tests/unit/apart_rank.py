@@ -12,9 +12,9 @@ from pathlib import Path
 
 import torch
 
-from isoscale.core.exchange import ExchangeBrokenError
-from isoscale.runtime import groups
-from isoscale.runtime.collective import connect, receive_blob
+from isoscale.core.reduction.exchange import ExchangeBrokenError
+from isoscale.runtime.transport import groups
+from isoscale.runtime.transport.gloo import connect, receive_blob
 from isoscale.types import Placement
 
 

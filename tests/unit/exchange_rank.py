@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from isoscale.core.exchange import ExchangeBrokenError
-from isoscale.runtime.collective import connect, receive_blob, send_blob
+from isoscale.core.reduction.exchange import ExchangeBrokenError
+from isoscale.runtime.transport.gloo import connect, receive_blob, send_blob
 from isoscale.types import Placement
 
 

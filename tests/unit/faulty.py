@@ -2,7 +2,7 @@
 
 Each executor has a thread, but only one runs at a time: it goes on until it has to wait for the others, and then
 hands over. So every run is the same again, each keeps the global random streams for itself, and a deadlock is seen at
-once. What survivors agree on is `runtime.member`'s own code; the coordinator is a few lines here.
+once. What survivors agree on is `runtime.executor.member`'s own code; the coordinator is a few lines here.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any
 
 import torch
 
-from isoscale.core import rng
 from isoscale.core.engine import Recovery, StepEngine
-from isoscale.core.exchange import ExchangeBrokenError, LocalExchange
-from isoscale.core.gradients import FlatBucket, RingBucket, TreeSums
-from isoscale.core.reduce import Subtree, combine_subtrees, ring_sum
-from isoscale.runtime.agreement import agree
+from isoscale.core.reduction.exchange import ExchangeBrokenError, LocalExchange
+from isoscale.core.reduction.gradients import FlatBucket, RingBucket, TreeSums
+from isoscale.core.reduction.orders import Subtree, combine_subtrees, ring_sum
+from isoscale.core.streams import rng
+from isoscale.runtime.executor.resync import agree
 from isoscale.types import Placement
 
 

@@ -1,6 +1,6 @@
-"""Executors as the state machine of `runtime.rescale` sees them: what they do on an order, and what they say.
+"""Executors as the state machine of `runtime.membership.state_machine` sees them: what they do on an order, and what they say.
 
-A model of `runtime.member`: orders and reports travel in queues, one each way per executor; groups form, steps are
+A model of `runtime.executor.member`: orders and reports travel in queues, one each way per executor; groups form, steps are
 sealed and state is handed over when all who take part are there. Any of it may happen in any order, and executors
 die at any moment. `World.perform` is the coordinator's shell, and checks every instruction against the rules.
 """
@@ -14,11 +14,11 @@ from typing import Any
 
 from isoscale.kinds import DeviceSet
 from isoscale.protocol import messages as m
-from isoscale.runtime.goal import Goal, PlanEntry
-from isoscale.runtime.headway import Headway
-from isoscale.runtime.instructions import Ask, Done, Emit, Fail, Instruction, Kill, Restart, Start, Tell
-from isoscale.runtime.rescale import Membership
-from isoscale.runtime.standing import hear
+from isoscale.runtime.membership.dispatch import hear
+from isoscale.runtime.membership.headway import Headway
+from isoscale.runtime.membership.instructions import Ask, Done, Emit, Fail, Instruction, Kill, Restart, Start, Tell
+from isoscale.runtime.membership.state_machine import Membership
+from isoscale.runtime.membership.target import Goal, PlanEntry
 from isoscale.types import JobSpec, Placement, Settings
 
 NEVER = 10**9

@@ -1,4 +1,4 @@
-"""Several executors in one process: what `runtime.collective` does with messages, done with copies."""
+"""Several executors in one process: what `runtime.transport.gloo` does with messages, done with copies."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from isoscale.core.buckets import Bucket
-from isoscale.core.gradients import FlatBucket, RingBucket, TreeSums
-from isoscale.core.reduce import Subtree, combine_subtrees
+from isoscale.core.reduction.buckets import Bucket
+from isoscale.core.reduction.gradients import FlatBucket, RingBucket, TreeSums
+from isoscale.core.reduction.orders import Subtree, combine_subtrees
 from isoscale.types import Placement
 
 INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}

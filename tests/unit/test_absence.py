@@ -15,9 +15,9 @@ import pytest
 
 from isoscale.backends.local import born, is_stopped
 from isoscale.errors import UserError
-from isoscale.runtime.absence import absent, stopped
-from isoscale.runtime.control import Control
-from isoscale.runtime.machine import machine_id
+from isoscale.runtime.control.absence import absent, stopped
+from isoscale.runtime.control.directory import Control
+from isoscale.runtime.control.host_id import machine_id
 
 pytestmark = pytest.mark.processes
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from isoscale.protocol import messages as m
-from isoscale.runtime.attempt import Change, change_towards, pause_of
-from isoscale.runtime.roster import Wanted
+from isoscale.runtime.membership.change import Change, change_towards, pause_of
+from isoscale.runtime.membership.roster import Wanted
 
 
 def test_newcomers_come_when_all_are_ready() -> None:

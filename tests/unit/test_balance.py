@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from isoscale.protocol import messages as m
-from isoscale.runtime.balance import Balance, Move
+from isoscale.runtime.membership.rebalance import Balance, Move
 from isoscale.types import Settings
 
 MEMBERS, SHARES, KINDS = (3, 7), (4, 4), ("cpu", "cpu")

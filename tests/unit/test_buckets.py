@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isoscale.core.buckets import Bucket, BucketCaps, Layout, first_layout, rebuilt_layout
+from isoscale.core.reduction.buckets import Bucket, BucketCaps, Layout, first_layout, rebuilt_layout
 
 MIB = 2**20
 DTYPES = [torch.float32, torch.float64, torch.bfloat16]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from isoscale.protocol import messages as m
-from isoscale.runtime.census import Census, standing_of
+from isoscale.runtime.membership.takeover import Census, standing_of
 
 
 def rejoin(executor: int, **fields: Any) -> m.Rejoin:

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from isoscale.kinds import HostCapability
-from isoscale.runtime.check import default_kinds, native_kind, plan
-from isoscale.runtime.verdict import NONDETERMINISTIC, Anatomy, ModuleFact, Report, Run, StepTime, judge
+from isoscale.runtime.probes.verdict import NONDETERMINISTIC, Anatomy, ModuleFact, Report, Run, StepTime, judge
+from isoscale.runtime.tools.check import default_kinds, native_kind, plan
 from isoscale.types import JobSpec, Level
 
 FAST, SLOW = "cpu-avx2", "cpu-sse"

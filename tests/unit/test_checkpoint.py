@@ -17,11 +17,20 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 
-from isoscale.core.codec import pack, unpack
-from isoscale.core.fast_hash import fast_digest
+from isoscale.core.encoding.codec import pack, unpack
+from isoscale.core.encoding.fast_hash import fast_digest
 from isoscale.errors import CheckpointError
-from isoscale.runtime import state_file
-from isoscale.runtime.checkpoint import Identity, Written, at_or_before, clean_temporaries, load, newest, publish, write
+from isoscale.runtime.checkpoint import state_file
+from isoscale.runtime.checkpoint.files import (
+    Identity,
+    Written,
+    at_or_before,
+    clean_temporaries,
+    load,
+    newest,
+    publish,
+    write,
+)
 from isoscale.types import JobSpec
 from tests.unit.test_codec import same, trees
 
@@ -471,7 +480,9 @@ KILLED = """
 import signal, sys
 from pathlib import Path
 import torch
-from isoscale.runtime import checkpoint, manifest, state_file
+from isoscale.runtime.checkpoint import files as checkpoint
+from isoscale.runtime.checkpoint import manifest
+from isoscale.runtime.checkpoint import state_file
 from isoscale.types import JobSpec
 
 directory, moment = Path(sys.argv[1]), sys.argv[2]
@@ -520,6 +531,6 @@ def test_a_writer_killed_at_any_moment_leaves_the_last_good_one(tmp_path: Path, 
 
 
 def test_importing_is_light() -> None:
-    code = "import sys, isoscale.runtime.checkpoint; print('torch' in sys.modules, 'numpy' in sys.modules)"
+    code = "import sys, isoscale.runtime.checkpoint.files; print('torch' in sys.modules, 'numpy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.split() == ["False", "False"]

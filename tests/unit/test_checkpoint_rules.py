@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from isoscale.errors import UserError
-from isoscale.runtime.checkpoint_rules import Identity, check_identity
+from isoscale.runtime.checkpoint.identity import Identity, check_identity
 from isoscale.types import JobSpec
 
 SAVED = Identity(

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isoscale.core.codec import pack, packed_size, unpack
+from isoscale.core.encoding.codec import pack, packed_size, unpack
 
 DTYPES = sorted(
     {d for d in vars(torch).values() if isinstance(d, torch.dtype) and "torch.q" not in str(d)}, key=lambda d: str(d)

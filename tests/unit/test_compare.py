@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from isoscale.errors import UserError
-from isoscale.runtime.compare import Side, compare, same_bits
-from isoscale.runtime.explain import Record, first_difference, sentence, what_was_equal
-from isoscale.runtime.replay import RunLog, check_request, compare_loss, read_log
-from isoscale.runtime.verify import Exit, blame, reference_spec
+from isoscale.runtime.tools.compare import Side, compare, same_bits
+from isoscale.runtime.tools.explain import Record, first_difference, sentence, what_was_equal
+from isoscale.runtime.tools.replay import RunLog, check_request, compare_loss, read_log
+from isoscale.runtime.tools.verify import Exit, blame, reference_spec
 from isoscale.types import JobSpec
 
 

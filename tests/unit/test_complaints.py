@@ -7,7 +7,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isoscale.runtime.complaints import Complaints, Outcast, strangers_of
+from isoscale.runtime.membership.reachability import Complaints, Outcast, strangers_of
 
 
 def complaints(*pairs: tuple[int, int]) -> Complaints:

@@ -9,9 +9,9 @@ import pytest
 import torch
 import torch.utils.data
 
-from isoscale.core import rng
 from isoscale.core.context import ContextSwitch
-from isoscale.core.digest import flat_state
+from isoscale.core.encoding.digest import flat_state
+from isoscale.core.streams import rng
 
 
 @pytest.fixture(autouse=True)

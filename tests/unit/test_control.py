@@ -7,8 +7,8 @@ import pytest
 from isoscale.cli.options import parse_plan
 from isoscale.errors import UserError
 from isoscale.kinds import DeviceSet
-from isoscale.runtime.control import Control, read_address, saved
-from isoscale.runtime.scale_request import parse_target
+from isoscale.runtime.control.directory import Control, read_address, saved
+from isoscale.runtime.membership.scale_request import parse_target
 from isoscale.types import JobSpec, Settings
 
 SPEC = JobSpec(workers=4, kinds=("cpu", "cpu-avx2"))

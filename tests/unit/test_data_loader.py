@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
-from isoscale.core import rng
+from isoscale.core.streams import rng
 from isoscale.data.loader import LogicalLoaders, sample_count
 from isoscale.errors import UserError
 

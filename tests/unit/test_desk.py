@@ -10,10 +10,10 @@ import pytest
 from isoscale.errors import UserError
 from isoscale.kinds import DeviceSet
 from isoscale.protocol import messages as m
-from isoscale.runtime.desk import Desk
-from isoscale.runtime.instructions import Ask, Emit, Instruction, Stop, Tell
-from isoscale.runtime.rescale import Membership
-from isoscale.runtime.stopping import Progress
+from isoscale.runtime.membership.desk import Desk
+from isoscale.runtime.membership.instructions import Ask, Emit, Instruction, Stop, Tell
+from isoscale.runtime.membership.progress import Progress
+from isoscale.runtime.membership.state_machine import Membership
 from isoscale.types import Settings
 from tests.unit.rescale_model import World
 from tests.unit.test_rescale import quiet

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from isoscale import kinds
-from isoscale.core import determinism
+from isoscale.core.numerics import determinism
 from isoscale.errors import DeterminismError, UserError
 
 
@@ -110,7 +110,7 @@ def test_a_level_decides_which_differences_count() -> None:
 @pytest.mark.skipif(kinds.host_capability().isa == "other", reason="this CPU has no kind but cpu")
 def test_a_capped_process_starts_at_its_profile() -> None:
     code = """
-from isoscale.core import determinism
+from isoscale.core.numerics import determinism
 determinism.apply("heterogeneous", 1, "sse")
 factors = determinism.factors()
 assert factors.cpu_capability == "DEFAULT", factors

@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from isoscale.core.digest import digest, flat_state, tensor_digest
+from isoscale.core.encoding.digest import digest, flat_state, tensor_digest
 
 
 def test_digest_is_the_documented_hash() -> None:

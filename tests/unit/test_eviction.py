@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from isoscale.runtime.eviction import Eviction
+from isoscale.runtime.membership.eviction import Eviction
 
 CALM: dict[str, Any] = {"everybody": True, "rescued": False, "hopeless": False, "step_s": 0.1}
 

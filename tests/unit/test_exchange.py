@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from isoscale.core.exchange import LocalExchange, denormals_kept
-from isoscale.core.gradients import FlatBucket, TreeSums
-from isoscale.core.reduce import ring_sum
+from isoscale.core.reduction.exchange import LocalExchange, denormals_kept
+from isoscale.core.reduction.gradients import FlatBucket, TreeSums
+from isoscale.core.reduction.orders import ring_sum
 from tests.unit.simulated import addends_of, one_bucket, ring_of, same_bits
 
 

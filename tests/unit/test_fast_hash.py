@@ -9,7 +9,7 @@ import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isoscale.core.fast_hash import fast_digest
+from isoscale.core.encoding.fast_hash import fast_digest
 from tests.unit.test_codec import random_bits, trees
 
 NAN = math.nan

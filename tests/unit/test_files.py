@@ -17,10 +17,10 @@ from isoscale.errors import UserError
 from isoscale.protocol import files
 from isoscale.protocol.events import read_events
 from isoscale.protocol.files import write_json_atomic, write_text_atomic
-from isoscale.runtime import checkpoint
-from isoscale.runtime.control import Control
-from isoscale.runtime.link import find_coordinator
-from isoscale.runtime.replay import read_log
+from isoscale.runtime.checkpoint import files as checkpoint
+from isoscale.runtime.control.directory import Control
+from isoscale.runtime.control.executor_link import find_coordinator
+from isoscale.runtime.tools.replay import read_log
 from isoscale.types import JobSpec
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from isoscale import kinds
-from isoscale.core.fingerprint import combine_digests, differing_kernels, fingerprint, kernel_digests
+from isoscale.core.numerics.fingerprint import combine_digests, differing_kernels, fingerprint, kernel_digests
 
 # Prints, for a process at its environment's profile: kernel digests, and digests of a convolutional network's and of
 # a transformer's parameters after a few steps of training.
@@ -18,9 +18,9 @@ PROBE = """
 import json, sys
 import torch
 from torch import nn
-from isoscale.core import determinism
-from isoscale.core.digest import digest
-from isoscale.core.fingerprint import kernel_digests
+from isoscale.core.numerics import determinism
+from isoscale.core.encoding.digest import digest
+from isoscale.core.numerics.fingerprint import kernel_digests
 
 determinism.apply(sys.argv[1], 1)
 

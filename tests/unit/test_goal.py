@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from isoscale.kinds import DeviceSet
-from isoscale.runtime.goal import Goal, PlanEntry
+from isoscale.runtime.membership.target import Goal, PlanEntry
 
 ONE, TWO, FOUR = (DeviceSet.parse(text) for text in ("cpu", "cpu*2", "cpu*4"))
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from isoscale.core.gradients import FlatBucket, TreeSums
-from isoscale.core.reduce import Subtree
+from isoscale.core.reduction.gradients import FlatBucket, TreeSums
+from isoscale.core.reduction.orders import Subtree
 from tests.unit.simulated import addends_of, one_bucket, ring_of, same_bits
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from isoscale.runtime.headway import Headway, Loss
+from isoscale.runtime.membership.headway import Headway, Loss
 from isoscale.types import Whereabouts
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from isoscale.protocol import messages as m
-from isoscale.runtime.hearing import Hearing, Verdict
-from isoscale.runtime.roster import Roster
+from isoscale.runtime.coordinator.liveness import Hearing, Verdict
+from isoscale.runtime.membership.roster import Roster
 from isoscale.types import Settings
 
 SETTINGS = Settings(heartbeat_s=1.0, lost_after_s=10.0, stalled_after_s=60.0, orphan_s=600.0)

@@ -19,8 +19,8 @@ LIGHT = [
     "isoscale.protocol.events",
     "isoscale.scheduling",
     "isoscale.sim",
-    "isoscale.core.factors",
-    "isoscale.runtime.coordinator",
+    "isoscale.core.numerics.factors",
+    "isoscale.runtime.coordinator.shell",
 ]
 
 CODE = """

@@ -11,7 +11,7 @@ import pytest
 from isoscale.clock import VirtualClock
 from isoscale.protocol import messages as m
 from isoscale.protocol.events import read_events
-from isoscale.runtime.journal import Journal
+from isoscale.runtime.coordinator.journal import Journal
 from isoscale.types import JobSpec
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from isoscale.core.buckets import Bucket
-from isoscale.core.gradients import FlatBucket, RingBucket
-from isoscale.runtime import collective
+from isoscale.core.reduction.buckets import Bucket
+from isoscale.core.reduction.gradients import FlatBucket, RingBucket
+from isoscale.runtime.transport import gloo as collective
 from isoscale.types import Placement
 
 _LATE_S = 2.0

@@ -28,8 +28,8 @@ from isoscale.data.loader import check_options
 from isoscale.errors import UserError
 from isoscale.kinds import DeviceSet, parse_kinds
 from isoscale.protocol import messages as m
-from isoscale.runtime.scale_request import check_scale, parse_target
-from isoscale.runtime.stream import stream_rule
+from isoscale.runtime.membership.scale_request import check_scale, parse_target
+from isoscale.runtime.training.stream import stream_rule
 from isoscale.sim.cluster_spec import parse_cluster, parse_devices
 from isoscale.sim.run import parse_policies
 from isoscale.sim.synthetic import parse_generator

@@ -14,8 +14,8 @@ import pytest
 from websockets.sync.server import Server, ServerConnection, serve
 
 from isoscale.protocol import messages as m
-from isoscale.runtime import link as links
-from isoscale.runtime.link import ADDRESS_FILE, Link, open_socket
+from isoscale.runtime.control import executor_link as links
+from isoscale.runtime.control.executor_link import ADDRESS_FILE, Link, open_socket
 
 pytestmark = pytest.mark.processes
 

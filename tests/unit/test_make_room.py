@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from isoscale.core import codec
-from isoscale.runtime import handover as module
-from isoscale.runtime.handover import Handover
+from isoscale.core.encoding import codec
+from isoscale.runtime.executor import state_transfer as module
+from isoscale.runtime.executor.state_transfer import Handover
 
 
 def test_room_is_ready_before_the_state_is_packed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from isoscale.core.exchange import ExchangeBrokenError
+from isoscale.core.reduction.exchange import ExchangeBrokenError
 from isoscale.protocol import messages as m
-from isoscale.runtime.member import Leaving, Member
+from isoscale.runtime.executor.member import Leaving, Member
 from isoscale.types import Settings
 
 ORDER: dict[str, Any] = {"generation": 1, "shares": (2, 2), "members": (0, 1), "index": 0, "store": "store"}

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from isoscale.core import numpy_stream, rng
+from isoscale.core.streams import numpy_stream, rng
 
 
 @pytest.fixture(autouse=True)

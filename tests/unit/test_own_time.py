@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from isoscale.clock import VirtualClock
-from isoscale.runtime.own_time import OwnTime
+from isoscale.runtime.coordinator.own_time import OwnTime
 
 
 def test_it_runs_as_long_as_ticks_come() -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from isoscale.runtime import pace as module
-from isoscale.runtime.pace import Pace
-from isoscale.runtime.whereabouts import Trail, whereabouts_of
+from isoscale.runtime.control.trail import Trail, whereabouts_of
+from isoscale.runtime.training import speed as module
+from isoscale.runtime.training.speed import Pace
 from isoscale.types import Whereabouts
 
 

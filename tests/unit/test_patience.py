@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from isoscale.runtime.patience import Breakage, Patience, Strikes, Tries
+from isoscale.runtime.membership.retry_limits import Breakage, Patience, Strikes, Tries
 
 
 def test_the_limit_is_reached_by_failures_in_a_row() -> None:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from isoscale.core.exchange import LocalExchange
 from isoscale.core.position import PositionGate
+from isoscale.core.reduction.exchange import LocalExchange
 from isoscale.errors import PositionError
 from isoscale.types import Placement
 from tests.unit.simulated import Meeting, SimulatedExchange

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from isoscale.kinds import DeviceSet
-from isoscale.runtime.profile import as_json, points_of, scale_ins, turn_seconds, uneven_split, warm_up
-from isoscale.runtime.verify import run_reference_ranks
+from isoscale.runtime.tools.profile import as_json, points_of, scale_ins, turn_seconds, uneven_split, warm_up
+from isoscale.runtime.tools.verify import run_reference_ranks
 from isoscale.scheduling.fit import from_profile
 from isoscale.types import JobSpec
 

@@ -11,11 +11,11 @@ from isoscale.kinds import DeviceSet
 from isoscale.protocol import messages as m
 from isoscale.runtime.code.first_seen import FirstSeen, shown
 from isoscale.runtime.code.hashes import Hashes
-from isoscale.runtime.goal import Goal
-from isoscale.runtime.instructions import Emit, Fail, Kill
-from isoscale.runtime.provenance import Provenance
-from isoscale.runtime.rescale import Membership
-from isoscale.runtime.uses import Uses, data_facts
+from isoscale.runtime.coordinator.provenance import Provenance
+from isoscale.runtime.membership.instructions import Emit, Fail, Kill
+from isoscale.runtime.membership.state_machine import Membership
+from isoscale.runtime.membership.target import Goal
+from isoscale.runtime.training.uses import Uses, data_facts
 from isoscale.types import JobSpec, Settings
 
 

@@ -17,7 +17,7 @@ def test_public_names_are_sorted() -> None:
 @pytest.mark.parametrize("name", isoscale.__all__)
 def test_public_name_is_importable(name: str) -> None:
     if name in ("Job", "run"):
-        pytest.importorskip("isoscale.runtime.job")
+        pytest.importorskip("isoscale.runtime.training.job")
     assert getattr(isoscale, name) is not None
     assert name in dir(isoscale)
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from isoscale.core import python_stream, rng
+from isoscale.core.streams import python_stream, rng
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""The fact on which all rests: gloo's all-reduce is the ring that `core.reduce` writes down, for this torch."""
+"""The fact on which all rests: gloo's all-reduce is the ring that `core.reduction.orders` writes down, for this torch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from isoscale.core.reduce import ring_sum, tree_sum
+from isoscale.core.reduction.orders import ring_sum, tree_sum
 from tests.unit.gloo_rank import DTYPES, SPECIAL_SIZE, addend, cases
 from tests.unit.simulated import bits, same_bits
 

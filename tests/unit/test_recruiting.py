@@ -6,9 +6,9 @@ from typing import Any
 
 from isoscale.kinds import DeviceSet
 from isoscale.protocol import messages as m
-from isoscale.runtime.instructions import Instruction, Start, Tell
-from isoscale.runtime.recruiting import Recruiting
-from isoscale.runtime.roster import Roster
+from isoscale.runtime.membership.instructions import Instruction, Start, Tell
+from isoscale.runtime.membership.recruiting import Recruiting
+from isoscale.runtime.membership.roster import Roster
 from isoscale.types import Settings
 
 TWO, THREE = DeviceSet.parse("cpu*2"), DeviceSet.parse("cpu*3")

@@ -13,13 +13,13 @@ import pytest
 import torch
 from torch import nn
 
-from isoscale.core import rng
 from isoscale.core.context import ContextSwitch
-from isoscale.core.digest import flat_state
+from isoscale.core.encoding.digest import flat_state
 from isoscale.core.engine import StepEngine
-from isoscale.core.exchange import ExchangeBrokenError, LocalExchange
+from isoscale.core.reduction.exchange import ExchangeBrokenError, LocalExchange
 from isoscale.core.rules import Turn
 from isoscale.core.step import Step
+from isoscale.core.streams import rng
 from isoscale.core.tracked import TrackedModel
 from isoscale.types import Order
 from tests.unit.faulty import Fault, FaultyExchange, World

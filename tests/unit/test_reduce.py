@@ -7,7 +7,15 @@ from itertools import pairwise
 import pytest
 import torch
 
-from isoscale.core.reduce import Subtree, combine_subtrees, local_subtrees, ring_chunks, ring_order, ring_sum, tree_sum
+from isoscale.core.reduction.orders import (
+    Subtree,
+    combine_subtrees,
+    local_subtrees,
+    ring_chunks,
+    ring_order,
+    ring_sum,
+    tree_sum,
+)
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isoscale.core.exchange import LocalExchange
-from isoscale.core.gradients import FlatBucket, TreeSums
-from isoscale.core.reduce import Subtree, combine_subtrees, local_subtrees, ring_chunks, ring_sum, tree_sum
+from isoscale.core.reduction.exchange import LocalExchange
+from isoscale.core.reduction.gradients import FlatBucket, TreeSums
+from isoscale.core.reduction.orders import Subtree, combine_subtrees, local_subtrees, ring_chunks, ring_sum, tree_sum
 from isoscale.types import Placement
 from tests.unit.simulated import addends_of, bits, one_bucket, ring_of, same_bits, walk_ring
 

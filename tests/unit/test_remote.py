@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from isoscale.protocol import messages as m
-from isoscale.runtime.hearing import Hearing
-from isoscale.runtime.remote import Remote
+from isoscale.runtime.coordinator.liveness import Hearing
+from isoscale.runtime.coordinator.remote import Remote
 from isoscale.types import Settings
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from isoscale.runtime.instructions import Emit, Instruction
-from isoscale.runtime.requests import Requests, Standing
+from isoscale.runtime.membership.instructions import Emit, Instruction
+from isoscale.runtime.membership.requests import Requests, Standing
 
 
 def standing(**changes: Any) -> Standing:

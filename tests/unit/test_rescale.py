@@ -1,4 +1,4 @@
-"""The rules of `runtime.rescale` one by one, and stories that went wrong once."""
+"""The rules of `runtime.membership.state_machine` one by one, and stories that went wrong once."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 
 from isoscale.kinds import DeviceSet
 from isoscale.protocol import messages as m
-from isoscale.runtime.goal import PlanEntry
-from isoscale.runtime.instructions import Ask, Done, Fail, Tell
+from isoscale.runtime.membership.instructions import Ask, Done, Fail, Tell
+from isoscale.runtime.membership.target import PlanEntry
 from isoscale.types import Settings, Whereabouts
 from tests.unit.rescale_model import World
 

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from isoscale.kinds import DeviceSet
 from isoscale.protocol import messages as m
-from isoscale.runtime.goal import PlanEntry
+from isoscale.runtime.membership.target import PlanEntry
 from isoscale.types import Settings
 from tests.unit.rescale_model import Executor, World
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.utils.data
 
-from isoscale.core import rng
+from isoscale.core.streams import rng
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from isoscale.core.exchange import LocalExchange
+from isoscale.core.reduction.exchange import LocalExchange
 from isoscale.core.seal import Seal, Sealed, short_hash
 from isoscale.core.totals import Tally, combine
 from isoscale.types import Placement

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from isoscale.errors import DeterminismError
-from isoscale.runtime import selfcheck
+from isoscale.runtime.executor import selfcheck
 
 
 @pytest.mark.parametrize("num_logical_workers", [1, 2, 3, 4])

@@ -13,14 +13,15 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from isoscale.core import codec, rng
-from isoscale.core.digest import flat_state
-from isoscale.core.exchange import LocalExchange
+from isoscale.core.encoding import codec
+from isoscale.core.encoding.digest import flat_state
+from isoscale.core.reduction.exchange import LocalExchange
+from isoscale.core.streams import rng
 from isoscale.errors import AuditError, UserError
-from isoscale.runtime.execute import execute
-from isoscale.runtime.job import Job
-from isoscale.runtime.loader import Loader
-from isoscale.runtime.snapshot import epoch_of, is_place_of, load_snapshot, take_snapshot
+from isoscale.runtime.training.execute import execute
+from isoscale.runtime.training.job import Job
+from isoscale.runtime.training.loader import Loader
+from isoscale.runtime.training.snapshot import epoch_of, is_place_of, load_snapshot, take_snapshot
 from isoscale.types import JobSpec
 from tests.unit.simulated import same_bits
 

@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import nn
 
-from isoscale.core.digest import digest
-from isoscale.core.exchange import LocalExchange
+from isoscale.core.encoding.digest import digest
+from isoscale.core.reduction.exchange import LocalExchange
 from isoscale.core.rules import Turn
 from isoscale.core.tracked import TrackedModel
 from isoscale.errors import UserError
-from isoscale.runtime.state import JobState, atomic_save, plain
+from isoscale.runtime.training.state import JobState, atomic_save, plain
 
 
 def state_with(*modules: nn.Module) -> JobState:

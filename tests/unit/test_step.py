@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import nn
 
-from isoscale.core import rng
 from isoscale.core.context import ContextSwitch
 from isoscale.core.engine import StepEngine
-from isoscale.core.exchange import LocalExchange
-from isoscale.core.reduce import ring_sum, tree_sum
+from isoscale.core.reduction.exchange import LocalExchange
+from isoscale.core.reduction.orders import ring_sum, tree_sum
 from isoscale.core.rules import Turn
 from isoscale.core.step import NO_BATCH, Step
+from isoscale.core.streams import rng
 from isoscale.core.tracked import TrackedModel
 from isoscale.errors import TurnRuleError
 from isoscale.types import Order, Placement

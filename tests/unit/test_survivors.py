@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from isoscale.runtime.survivors import Survivors, survivors
+from isoscale.runtime.coordinator.adoption import Survivors, survivors
 
 HERE = "this machine"
 

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 import torch
 
-from isoscale.core.buckets import BucketCaps, rebuilt_layout
-from isoscale.core.exchange import LocalExchange
-from isoscale.core.reduce import ring_sum, tree_sum
-from isoscale.core.sync import GradientSync
+from isoscale.core.reduction.buckets import BucketCaps, rebuilt_layout
+from isoscale.core.reduction.exchange import LocalExchange
+from isoscale.core.reduction.orders import ring_sum, tree_sum
+from isoscale.core.reduction.sync import GradientSync
 from isoscale.types import Order, Placement
 from tests.unit.simulated import Meeting, SimulatedExchange, same_bits
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from isoscale.core.exchange import LocalExchange
+from isoscale.core.reduction.exchange import LocalExchange
 from isoscale.core.rules import Turn
 from isoscale.core.tracked import TrackedModel
 from isoscale.errors import TurnRuleError, UserError

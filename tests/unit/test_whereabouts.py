@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from isoscale.runtime.whereabouts import Trail, trail_path, whereabouts_of
+from isoscale.runtime.control.trail import Trail, trail_path, whereabouts_of
 from isoscale.types import Whereabouts
 
 CHILD = """
 import os, sys
 from pathlib import Path
-from isoscale.runtime.whereabouts import Trail
+from isoscale.runtime.control.trail import Trail
 trail = Trail(Path(sys.argv[1]))
 trail.note("turn", 29, 2)
 os.kill(os.getpid(), int(sys.argv[2])) if int(sys.argv[2]) else os._exit(1)

@@ -1,12 +1,10 @@
 """DIR/code: the code that a run began with, and goes on with.
 
-    manifest.json        every kept file by its absolute path, with hash, size and place in the archive
-    DIGEST.tar           their contents; `tar xf` unpacks them
-    manifest-N.json      what ran before `--new-code`, with its archive
-    bytecode/            compiled sources, so that they are compiled once
-    extensions/          extension modules that were changed since, unpacked to be loaded
-    imports.json         the first version of whatever else was imported, and of the data (`runtime.provenance`)
-    hashes.json          of installed files, by their times (`hashes`)
+    manifest.json        every kept file by its absolute path, with hash, size and place in the archive DIGEST.tar
+    their contents; `tar xf` unpacks them manifest-N.json      what ran before `--new-code`, with its archive bytecode/
+    compiled sources, so that they are compiled once extensions/          extension modules that were changed since,
+    unpacked to be loaded imports.json         the first version of whatever else was imported, and of the data
+    (`runtime.coordinator.provenance`) hashes.json          of installed files, by their times (`hashes`)
 
 One archive, because a file of its own for each would have to be synced for itself, which takes longer than to read
 them. The archive is on the disk before the manifest has its name. Contents are checked by their hash when they are

@@ -15,7 +15,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, RandomSampler, get_worker_info
 from torch.utils.data.distributed import DistributedSampler
 
-from isoscale.core import rng
+from isoscale.core.streams import rng
 from isoscale.data.loader import LogicalLoaders
 from isoscale.data.virtual import LoaderError
 from isoscale.errors import UserError

@@ -14,7 +14,7 @@ from isoscale.data.stream import LogicalStream
 from isoscale.data.stream_ledger import content_of, content_sum
 from isoscale.data.stream_rule import Rule, deal, partition_order
 from isoscale.errors import UserError
-from isoscale.runtime.reference_stream import StreamPlan
+from isoscale.runtime.reference.stream import StreamPlan
 from tests.unit.data.fleets import Fleet, ListSource
 
 

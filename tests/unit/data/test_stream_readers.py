@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from torch.utils.data import IterableDataset, TensorDataset, get_worker_info
 
 import isoscale
-from isoscale.core import rng
+from isoscale.core.streams import rng
 from isoscale.data.readers import Source
 from isoscale.data.readers.lines import LineReader
 from isoscale.data.stream_ledger import content_hash

@@ -9,15 +9,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from isoscale.core.exchange import LocalExchange
+from isoscale.core.reduction.exchange import LocalExchange
 from isoscale.recipes import mcmisp
 from isoscale.recipes.data.planted import Planted
 from isoscale.recipes.data.text import MASK
 from isoscale.recipes.mcmisp_counts import Cooccurrence
 from isoscale.recipes.mcmisp_models import BACKBONES, Bert, Electra
 from isoscale.recipes.mcmisp_tasks import PlantedTask, TextTask, mask_of, with_masks
-from isoscale.runtime.execute import code_of, execute
-from isoscale.runtime.job import Job
+from isoscale.runtime.training.execute import code_of, execute
+from isoscale.runtime.training.job import Job
 from isoscale.types import JobSpec
 
 LANGUAGE = Planted(topics=2, words_per_topic=4, classes=2, cues_per_class=2, length=6)

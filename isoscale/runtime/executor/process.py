@@ -1,0 +1,370 @@
+"""One executor: a process on one device that runs the user's script.
+
+Connects to the coordinator, sets itself up as the job's spec says, shows what it computes with, and when it is
+needed runs the training function: as a member of the first generation, or as a newcomer (`runtime.executor.member`).
+Without a coordinator it trains on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, NoReturn
+
+from websockets.exceptions import WebSocketException
+from websockets.sync.client import ClientConnection
+
+from isoscale import env
+from isoscale.backends.leftovers import end_own_leftovers
+from isoscale.core.numerics import determinism
+from isoscale.core.numerics.fingerprint import combine_digests, kernel_digests
+from isoscale.core.reduction.exchange import LocalExchange
+from isoscale.core.totals import Combined
+from isoscale.errors import ExecutorLostError, IsoscaleError, UserError
+from isoscale.protocol import messages as m
+from isoscale.protocol.files import write_json_atomic
+from isoscale.runtime.checkpoint.files import Identity
+from isoscale.runtime.code.imports import watching
+from isoscale.runtime.control.directory import control_directory, memory_directory, read_token
+from isoscale.runtime.control.executor_link import Link, address_here, find_coordinator, open_socket
+from isoscale.runtime.control.home import Home, is_elsewhere
+from isoscale.runtime.control.host_id import machine_id
+from isoscale.runtime.control.trail import Trail, trail_path
+from isoscale.runtime.executor.checkpoint_writer import CheckpointWriter
+from isoscale.runtime.executor.full_disk_output import forgive_full_disk
+from isoscale.runtime.executor.member import Leaving, Member
+from isoscale.runtime.executor.selfcheck import check_ring
+from isoscale.runtime.training.execute import code_of, execute, exit_of
+from isoscale.runtime.training.job import Job, Value, step_loss
+from isoscale.runtime.training.loader import Place
+from isoscale.runtime.training.state import atomic_save
+from isoscale.runtime.training.uses import Uses
+
+__all__ = ["run_executor"]
+
+RESULT = "final.pt"
+#: how long a process that is just starting looks for a coordinator, while the run's directory names one
+_FIRST_CONNECTION_S, _RETRY_S = 60.0, 0.2
+#: and while somebody takes the connection and does not answer: a coordinator that is stopped, or swapped out
+_FIRST_ANSWER_S = 600.0
+_LOST = 75  # EX_TEMPFAIL: the coordinator went away, the script is not to blame
+
+
+class _LinkSink:
+    """A job's facts as messages."""
+
+    def __init__(self, link: Link, member: Member, record: bool) -> None:
+        self._link = link
+        self._member = member
+        self._record = record
+
+    def step(
+        self, *, step: int, epoch: int, values: Combined, seconds: float, samples: int, total: int, place: Place
+    ) -> None:
+        self._link.send_fact(
+            m.StepDone(
+                step=step,
+                epoch=epoch,
+                loss=step_loss(values),
+                seconds=seconds,
+                samples=samples,
+                generation=self._member.generation,
+                executors=len(self._member.members),
+                total=total,
+                loader=place.loader,
+                batch=place.batch,
+                of=place.of,
+            )
+        )
+        if self._record:
+            exact = {name: {r: v.hex() for r, v in by_rank.items()} for name, by_rank in values.by_rank.items()}
+            self._link.send_fact(m.Recorded(step=step, values=exact))
+
+    def logged(self, *, step: int, epoch: int, values: dict[str, Value]) -> None:
+        self._link.send_fact(m.Logged(step=step, epoch=epoch, values=values))
+
+    def audited(self, *, step: int, digest: str) -> None:
+        self._link.send_fact(m.Audited(step=step, digest=digest))
+
+    def streamed(self, *, event: str, stream: str, step: int, fields: dict[str, Any]) -> None:
+        self._link.send_fact(m.Streamed(event=event, stream=stream, step=step, fields=fields))
+
+
+def run_executor(train: Callable[[Job], Any]) -> NoReturn:
+    """Called by `isoscale.run` in a process that a coordinator started. Ends the process."""
+    url, token_file, executor = env.coordinator(), env.token_file(), env.executor()
+    assert url is not None
+    assert token_file is not None
+    assert executor is not None
+    token, path = read_token(token_file), f"/executor/{executor}"
+    url, socket_, welcome = _first_connection(url, path, token, token_file.parent)
+    home = Home(Path(welcome.spec.out), token)
+    host = env.host() or address_here(welcome.settings.host, socket_)
+    member = Member(executor, welcome.settings, host)
+    told: list[Uses] = []
+    link = Link(
+        socket_,
+        path=path,
+        token=token,
+        ca_file=env.ca_file(),
+        control=control_directory(Path(welcome.spec.out)),
+        on_message=member.on_message,
+        introduce=lambda: _introduction(member, told),
+        on_refused=member.on_refused,
+    )
+    link.use_address(url, welcome.term)
+    member.link, member.term = link, welcome.term
+    member.pace.trail = _trail(token, executor)
+    threading.Thread(target=_beat, args=(member,), name="heartbeat", daemon=True).start()
+    member.hello = hello = _set_up(welcome, host)
+    member.writer = CheckpointWriter(
+        lambda: home.find() / "checkpoints",
+        Identity.of(welcome.spec, fingerprint=hello.fingerprint),
+        str(executor),
+        welcome.settings.checkpoint_every,
+        link.send,
+    )
+    told.append(Uses(watching(), link.send))
+    link.send(hello)
+    forgive_full_disk(lambda message: link.send(m.Warned(message=message)))
+    _catch_notice(member)
+    code = _run(train, welcome, member, home, told[0])
+    link.close()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    end_own_leftovers()
+    # Loader processes and gloo's threads have nothing left to say; interpreter shutdown could only hang on them.
+    os._exit(code)
+
+
+def _introduction(member: Member, told: list[Uses]) -> m.Rejoin | None:
+    """To another coordinator, who does not know what the first one was told."""
+    rejoin = member.rejoin()
+    if rejoin is not None and told:
+        told[0].again()
+    return rejoin
+
+
+def _run(train: Callable[[Job], Any], welcome: m.Welcome, member: Member, home: Home, uses: Uses) -> int:
+    """The training function, from where this executor comes in, and what is to be said of its end."""
+    job: Job | None = None
+    try:
+        job = _make_job(train, welcome, member)
+        job._on_data = uses.reads
+        digest = execute(job, train)
+        if job._approaching:
+            raise ExecutorLostError(
+                executor=member.executor, pid=os.getpid(), generation=0, reason="the script ended before it could join"
+            )
+        member.writer.finish()
+        finished = m.Finished(executor=member.executor, step=job.step, digest=digest, stop_reason=job._stop_reason)
+        if job.is_main:
+            _save_result(job, member.link, home, finished)
+        member.finished = finished
+        member.link.send(finished)
+        final = job
+        member.wait_dismissed(lambda: _save_result(final, member.link, home, finished))
+    except Leaving as leaving:
+        member.writer.finish()
+        member.link.send(m.Left(reason=str(leaving)))
+    except BaseException as error:
+        if member.state == "finished":
+            return 0  # nobody came back to hear of it, but the result is on disk
+        rank = job._engine.turn.logical_rank if job is not None else None
+        if job is not None:
+            with contextlib.suppress(Exception):
+                _save_after_crash(job, member, home)
+        return _report_failure(member, job, rank, error)
+    return 0
+
+
+def _set_up(welcome: m.Welcome, host: str) -> m.Hello:
+    spec, store = welcome.spec, ""
+    if not ipaddress.ip_address(host).is_loopback:
+        from isoscale.runtime.transport.rendezvous import StoreServer
+
+        store = StoreServer(host).address
+    determinism.apply(spec.determinism, spec.threads, spec.profile)
+    if spec.order == "ddp":
+        check_ring(spec.workers)
+    kernels = kernel_digests()
+    return m.Hello(
+        executor=welcome.executor,
+        pid=os.getpid(),
+        kind=welcome.kind,
+        fingerprint=combine_digests(kernels),
+        kernels=kernels,
+        factors=determinism.factors().to_dict(),
+        machine=machine_id(),
+        store=store,
+    )
+
+
+def _make_job(train: Callable[[Job], Any], welcome: m.Welcome, member: Member) -> Job:
+    spec, order = welcome.spec, member.wait_to_begin()
+    sink = _LinkSink(member.link, member, spec.record)
+    device = "cuda" if welcome.kind.startswith("cuda") else "cpu"
+    if isinstance(order, m.Begin):
+        job = Job(spec, member.begin(order), sink, device=device, train_code=code_of(train))
+    else:
+        # On its way a newcomer does everything alone, and to no effect.
+        member.state = "approaching"
+        job = Job(spec, LocalExchange(spec.workers), sink, device=device, train_code=code_of(train))
+        job._approaching = True
+    member.attach(job)
+    if fault := env.fault():
+        from isoscale.runtime.executor import fault_points
+
+        fault_points.install(fault, member, job)
+    if spec.trace is not None:
+        from isoscale.runtime.probes.trace import trace_job
+
+        trace_job(job, member.executor)
+    elif spec.anatomy:
+        from isoscale.runtime.probes.anatomy import dissect_job
+
+        dissect_job(job)
+    return job
+
+
+def _beat(member: Member) -> None:
+    """From a thread of its own: a step may take as long as it likes."""
+    while True:
+        time.sleep(member.settings.heartbeat_s)
+        member.link.send_now(member.pace.beat(member.step, member.settings.heartbeat_s))
+
+
+def _trail(token: str, executor: int) -> Trail | None:
+    """Where the coordinator can read it: on its own machine, which has made a directory for it."""
+    with contextlib.suppress(OSError):
+        directory = memory_directory(token)
+        return Trail(trail_path(directory, executor)) if directory is not None else None
+    return None
+
+
+def _catch_notice(member: Member) -> None:
+    """SIGTERM is what spot instances, Slurm and Kubernetes send before they take a device away."""
+    owner = os.getpid()
+
+    def notice(signum: int, frame: FrameType | None) -> None:
+        if os.getpid() != owner:  # a loader process, forked from here
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGTERM)
+            return
+        member.noticed = "SIGTERM"
+        member.link.send(m.Notice(reason=member.noticed))
+
+    signal.signal(signal.SIGTERM, notice)
+
+
+def _save_result(job: Job, link: Link, home: Home, finished: m.Finished) -> None:
+    start = time.perf_counter()
+    state = job._state.final(job.step)
+    result = {"step": finished.step, "digest": finished.digest, "stop_reason": finished.stop_reason}
+    try:
+        path = _written(home, state, result)
+    except (OSError, RuntimeError) as error:  # torch's own writer raises the latter
+        reason = next((e.strerror for e in (error, error.__context__) if isinstance(e, OSError) and e.strerror), error)
+        raise IsoscaleError(
+            f"{job.out / RESULT}: training is done, but its result cannot be written ({reason}); free space on the "
+            f"disk, then isoscale resume {job.out} goes on from the last checkpoint"
+        ) from error
+    shown = RESULT if path.parent == home.out else str(path)
+    link.send(m.Saved(step=job.step, path=shown, seconds=round(time.perf_counter() - start, 6)))
+
+
+def _written(home: Home, state: dict[str, Any], result: dict[str, Any]) -> Path:
+    """Where the result is: in the run's directory, or where that went, or beside it if it cannot be written."""
+    place = home.find()
+    try:
+        return _write_result(place, state, result)
+    except (OSError, RuntimeError) as error:
+        if home.is_rescued(place) or not is_elsewhere(error):
+            raise
+        return _write_result(home.rescue(), state, result)
+
+
+def _write_result(place: Path, state: dict[str, Any], result: dict[str, Any]) -> Path:
+    atomic_save(state, place / RESULT)
+    control_directory(place).mkdir(exist_ok=True)
+    write_json_atomic(control_directory(place) / "result.json", result)
+    return place / RESULT
+
+
+def _save_after_crash(job: Job, member: Member, home: Home) -> None:
+    """The script raised. In a turn, the last committed step is still whole; outside turns it is half done."""
+    engine = job._engine
+    loader = next((one for one in job._training_loaders.values() if one.is_open), None)
+    in_turn = engine.turn.logical_rank is not None and engine.turn.training
+    if in_turn and loader is not None and engine.contexts.can_rewind:
+        engine.turn.logical_rank = None
+        engine.rewind()
+        member.writer.write_now(job, loader, member.generation)
+    elif job.step and not job._approaching:
+        atomic_save(job._state.final(job.step), home.find() / "crashed.pt")
+
+
+def _report_failure(member: Member, job: Job | None, logical_rank: int | None, error: BaseException) -> int:
+    summary = "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]
+    text, code = "", 1
+    if isinstance(error, IsoscaleError):
+        summary, code = str(error), error.exit_code
+    elif isinstance(error, SystemExit):
+        summary, code = exit_of(error)
+    else:
+        text = "".join(traceback.format_exception(type(error), error, _script_frames(error.__traceback__)))
+    member.link.send(
+        m.Failed(
+            executor=member.executor,
+            error=type(error).__name__,
+            summary=summary,
+            traceback=text,
+            logical_rank=logical_rank,
+            exit_code=code,
+            step=job.step if job is not None else 0,
+        )
+    )
+    return _LOST if isinstance(error, ExecutorLostError) else code
+
+
+def _script_frames(trace: TracebackType | None) -> TracebackType | None:
+    """The traceback from the training function on: how it came to be called is not the user's concern."""
+    own = str(Path(__file__).parent)
+    first = trace
+    while first is not None and first.tb_frame.f_code.co_filename.startswith(own):
+        first = first.tb_next
+    return first or trace
+
+
+def _first_connection(url: str, path: str, token: str, control: Path) -> tuple[str, ClientConnection, m.Welcome]:
+    """With the coordinator that started this process or, if that is gone, with one that has taken over since."""
+    begun = time.monotonic()
+    while True:
+        try:
+            socket_ = open_socket(f"{url}{path}", token, env.ca_file())
+            return url, socket_, _welcome(socket_)
+        except UserError as error:
+            sys.exit(f"isoscale: {error}")
+        except (OSError, WebSocketException) as error:
+            newest = find_coordinator(control)
+            limit = _FIRST_ANSWER_S if isinstance(error, TimeoutError) else _FIRST_CONNECTION_S
+            if newest is None or time.monotonic() - begun > limit:
+                sys.exit(f"isoscale: no coordinator at {url}: {error}")
+            url = newest[0]
+            time.sleep(_RETRY_S)
+
+
+def _welcome(socket_: ClientConnection) -> m.Welcome:
+    frame = socket_.recv()
+    message = m.decode_from_coordinator(frame if isinstance(frame, bytes) else frame.encode())
+    assert isinstance(message, m.Welcome), f"expected Welcome, got {message}"
+    return message

@@ -1,0 +1,206 @@
+"""The reference: the same script under stock DistributedDataParallel, one process per logical worker.
+
+This is what `verify` compares with, so it is deliberately a second implementation of the API, written
+with torch's own parts (DDP, DistributedSampler, DataLoader, all_gather_object) and nothing of the
+elastic path: no contexts, no buckets, no ordered sums. It is short because N processes need no tricks.
+Here are the entry point and the API; `reference_rank` is what a rank has, `reference_model`, `reference_loader` and
+`reference_step` are what the API hands to a script.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
+
+import msgspec
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import FileStore
+from torch.utils.data import DataLoader, default_collate
+from torch.utils.data.distributed import DistributedSampler
+
+from isoscale import env
+from isoscale.core.numerics import determinism
+from isoscale.errors import IsoscaleError
+from isoscale.runtime.reference.loader import Loader, StreamLoader
+from isoscale.runtime.reference.model import DdpModel, tree_hook
+from isoscale.runtime.reference.rank import Rank, get_streams, seed_streams, set_streams
+from isoscale.runtime.training.state import plain
+from isoscale.types import JobSpec
+
+__all__ = ["ReferenceJob", "run_reference"]
+
+_PARENT_POLL_S = 1.0
+
+
+def run_reference(train: Callable[[Any], None]) -> NoReturn:
+    """Entry point of one rank: reads the job from the directory that `verify` prepared. Ends the process.
+
+    Leaves `rank-<r>.outcome.json` behind: how it ended and, on failure, when and with what traceback.
+    """
+    out, number = env.out(), env.executor()
+    assert out is not None
+    assert number is not None
+    _end_with_parent()
+    code = 0
+    try:
+        spec = msgspec.json.decode((out / "spec.json").read_bytes(), type=JobSpec)
+        # The switches of torch and nothing else: what the job's executors have, a stock script has to have too.
+        determinism.apply(spec.determinism, spec.threads, spec.profile)
+        store = FileStore(str(out / "store"), spec.workers)
+        dist.init_process_group("gloo", store=store, rank=number, world_size=spec.workers)
+        rank = Rank(spec, out, number)
+        if spec.trace is not None:
+            from isoscale.runtime.probes.trace import trace_reference
+
+            trace_reference(rank)
+        ReferenceJob(rank).run(train)
+        dist.barrier()
+        outcome: dict[str, Any] = {"ok": True, "step": rank.step, "digest": rank.digest()}
+        dist.destroy_process_group()
+    except BaseException as error:
+        code, outcome = 1, {"ok": False, "t": time.time(), **_story(error)}
+    temporary = out / f".rank-{number}.tmp"
+    temporary.write_text(json.dumps(outcome))
+    temporary.replace(out / f"rank-{number}.outcome.json")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # A failed rank must not wait for the others in gloo's or a loader's clean-up.
+    os._exit(code)
+
+
+def _story(error: BaseException) -> dict[str, str]:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename == __file__ and trace.tb_next is not None:
+        trace = trace.tb_next  # how the training function came to be called is not the user's concern
+    summary = "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]
+    if isinstance(error, IsoscaleError):
+        return {"summary": str(error), "traceback": ""}
+    if isinstance(error, SystemExit) and not error.code:
+        return {"summary": "the script called sys.exit() before training was done", "traceback": ""}
+    return {"summary": summary, "traceback": "".join(traceback.format_exception(type(error), error, trace))}
+
+
+def _end_with_parent() -> None:
+    """End this process if `verify` is killed: nobody else would."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_PARENT_POLL_S)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="parent watch", daemon=True).start()
+
+
+class ReferenceJob:
+    """The job API for one DDP rank. `logical_rank` is the rank."""
+
+    def __init__(self, rank: Rank) -> None:
+        self._rank = rank
+        self.out = rank.out
+        self.is_main = rank.number == 0
+        self.num_logical_workers = rank.spec.workers
+        self.device = torch.device("cpu")
+
+    @property
+    def step(self) -> int:
+        return self._rank.step
+
+    @property
+    def epoch(self) -> int:
+        return self._rank.epoch
+
+    @property
+    def state(self) -> dict[str, Any]:
+        return self._rank.values
+
+    def run(self, train: Callable[[Any], None]) -> None:
+        rank = self._rank
+        seed_streams(rank.spec.seed)
+        with (self.out / f"rank-{rank.number}.jsonl").open("w") as rank.file:
+            train(self)
+        if rank.probe is not None:
+            rank.probe.ended(rank.step)
+        if self.is_main:
+            torch.save(plain(rank.result(), "result"), self.out / "final.pt")
+
+    # ---- set-up ----
+
+    def model(self, module: torch.nn.Module, **options: Any) -> Any:
+        model = DdpModel(module, **options)
+        if self._rank.spec.order == "tree":
+            model.register_comm_hook(None, lambda state, bucket: tree_hook(bucket))
+        base = type(module).__name__
+        taken = sum(name.split("-")[0] == base for name in self._rank.models)
+        self._rank.models[f"{base}-{taken + 1}" if taken else base] = model
+        return model
+
+    def keep(self, name: str, thing: Any) -> Any:
+        self._rank.kept[name] = thing
+        return thing
+
+    def keep_per_worker(self, name: str, factory: Callable[..., Any]) -> Any:
+        before = get_streams()
+        required = [p for p in inspect.signature(factory).parameters.values() if p.default is p.empty]
+        made = factory(self._rank.number) if required else factory()
+        set_streams(before)
+        return made
+
+    def loader(
+        self, dataset: Any, *, batch_size: int = 1, shuffle: bool = False, train: bool = True, **options: Any
+    ) -> Loader:
+        n = self._rank.spec.workers
+        if "batch_sampler" in options:
+            options["batch_sampler"] = options["batch_sampler"](self._rank.number, n)
+            return Loader(self._rank, DataLoader(dataset, **options), train, 0)
+        if "sampler" in options:
+            options["sampler"] = options["sampler"](self._rank.number, n)
+            return Loader(self._rank, DataLoader(dataset, batch_size, **options), train, 0)
+        sampler: Any = range(self._rank.number, len(dataset), n)
+        if train:
+            sampler = DistributedSampler(dataset, n, self._rank.number, shuffle, seed=self._rank.spec.seed)
+        return Loader(
+            self._rank, DataLoader(dataset, batch_size, sampler=sampler, **options), train, -(-len(dataset) // n)
+        )
+
+    def stream(
+        self, source: Any, *, batch_size: int = 1, transform: Any = None, collate_fn: Any = default_collate, **rule: Any
+    ) -> Loader:
+        return StreamLoader(self._rank, source, batch_size, transform, collate_fn, rule)
+
+    # ---- progress ----
+
+    def epochs(self, count: int) -> Iterator[int]:
+        for epoch in range(count):
+            self._rank.epoch = epoch
+            if self._rank.has_ended():
+                return
+            yield epoch
+
+    def steps(self, count: int) -> Iterator[int]:
+        self._rank.limit, epoch = count, 0
+        while not self._rank.has_ended():
+            self._rank.epoch = epoch
+            yield epoch
+            epoch += 1
+
+    def stop(self, reason: str = "") -> None:
+        if self._rank.in_turn:
+            self._rank.turn_stop = True
+        else:
+            self._rank.stopped = True
+
+    def log(self, **values: Any) -> None:
+        pass
+
+    def save(self, name: str, thing: Any) -> None:
+        if self.is_main:
+            torch.save(thing, self.out / name)

@@ -1,0 +1,182 @@
+"""A job's data loader: global steps out of per-worker batches.
+
+Joins `data` (which sample) with `core` (whose turn). Joins of executors, switches and checkpoints
+happen only at `next()` of a training loader; evaluation is no such point. `Loader` is what all loaders share,
+`MapLoader` the one over map-style data; the one over streams is in `runtime.training.stream`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from isoscale.core.sharing import Carried
+from isoscale.core.step import NO_BATCH, Step
+from isoscale.core.totals import Total, add_totals
+from isoscale.data.loader import LogicalLoaders, sample_count
+
+if TYPE_CHECKING:
+    from isoscale.runtime.training.job import Job
+
+__all__ = ["Batches", "Loader", "MapLoader", "Place"]
+
+
+class Place(NamedTuple):
+    """Which batch of a pass a step is of, and how many the pass has, 0 if unknown."""
+
+    loader: str
+    batch: int
+    of: int
+
+
+class Batches(Carried, Protocol):
+    """What a loader hands out, with the state in which it stands between steps."""
+
+    def state(self) -> dict[str, Any]: ...
+
+    def load_state(self, state: dict[str, Any]) -> None: ...
+
+    def stop(self) -> None:
+        """Let go of readers and processes; they come back when they are needed."""
+
+
+class Loader(ABC):
+    """Iterate it for global steps; `totals` holds the sums of the last (or present) pass."""
+
+    def __init__(self, job: Job, name: str, batches: Batches, *, train: bool) -> None:
+        self._job = job
+        self.name = name
+        self.batches = batches
+        self._train = train
+        #: batch of the present step, and how many passes were begun in the present epoch
+        self.index = 0
+        self.pass_in_epoch = 0
+        #: between the first `next()` of a pass and its end
+        self.is_open = False
+        #: nothing more of the present pass is to be read
+        self._is_over = False
+        self._epoch = -1
+        self.totals: dict[str, Total] = {}
+
+    def __iter__(self) -> Iterator[Step]:
+        job, engine = self._job, self._job._engine
+        engine.check_not_broken()
+        if engine.turn.logical_rank is not None:
+            raise engine.turn.error("a loader was iterated inside a turn", "iterate loaders outside the inner loop")
+        job._start_streams()
+        self.pass_in_epoch = self.pass_in_epoch + 1 if self._epoch == job.epoch else 1
+        self._epoch, self.index, self.totals = job.epoch, 0, {}
+        self._begin_pass()
+        self.is_open, self._is_over = True, False
+        try:
+            while True:
+                if self._train:
+                    # May change everything, this loader's place and totals included.
+                    job._arrive(self)
+                if self._is_over or (self._train and job._at_end()) or not self._has_next():
+                    break
+                yield from self._step()
+                self.index += 1
+            self.is_open = False
+        finally:
+            self.batches.stop()
+
+    def end_pass(self) -> None:
+        """Nothing of this pass is to be read: whoever runs the script is on the way to another place."""
+        self._is_over = True
+
+    @abstractmethod
+    def _begin_pass(self) -> None:
+        """Called with nothing read yet, on all executors alike."""
+
+    @abstractmethod
+    def _has_next(self) -> bool:
+        """Is there another step in this pass? Asked on all executors at the same place."""
+
+    @abstractmethod
+    def _num_steps(self) -> int:
+        """Steps of a pass, 0 if unknown."""
+
+    @abstractmethod
+    def _read(self, logical_rank: int, *, here: bool) -> Any:
+        """The batch of a worker in the present step. `here` is False if it lives elsewhere and is only compared."""
+
+    @abstractmethod
+    def _settle(self, ranks: range) -> None:
+        """A step begins, or begins again, with these logical workers here."""
+
+    def _step(self) -> Iterator[Step]:
+        job, engine = self._job, self._job._engine
+        engine.carried = self.batches
+        if self._train:
+            job._before_step(Place(self.name, self.index, self._num_steps()))
+        probe = job._probe if self._train else None
+        if probe is not None:
+            probe.before_step(job.step + 1)
+        step = Step(
+            engine,
+            self._fetch,
+            job._commit if self._train else job._commit_evaluation,
+            job._committed if self._train else job._committed_evaluation,
+            training=self._train,
+            position=job._position(f"{self.name} batch {self.index}", training=self._train),
+        )
+        yield step
+        if not step.complete:
+            engine.check_not_broken()
+            raise engine.turn.error(
+                "a step of the loader was not iterated", "run the inner loop 'for batch in step:' in every step"
+            )
+        add_totals(self.totals, step.totals)
+        if probe is not None:
+            probe.after_step(job.step)
+
+    def _fetch(self, logical_rank: int) -> Any:
+        job, ranks = self._job, self._job._engine.ranks
+        job._pace.turn(job.step, logical_rank, training=self._train)
+        if logical_rank not in ranks:
+            return self._read(logical_rank, here=False)  # to be compared with its own executor's turn
+        if logical_rank == ranks[0]:
+            job._batch_samples = 0
+            job._pace.turns_begin()
+            self._settle(ranks)
+        if logical_rank == ranks[-1]:
+            job._pace.last_turn_begins()
+        batch = self._read(logical_rank, here=True)
+        if batch is NO_BATCH and self._train:
+            raise AssertionError(f"{self.name}: logical worker {logical_rank} ran out of batches")
+        if batch is not NO_BATCH:
+            job._batch_samples += sample_count(batch)
+        if self._train and job._probe is not None:
+            job._probe.turn_begins(logical_rank, batch)
+        return batch
+
+
+class MapLoader(Loader):
+    """Over a map-style data set."""
+
+    def __init__(self, job: Job, name: str, loaders: LogicalLoaders, *, train: bool) -> None:
+        super().__init__(job, name, loaders, train=train)
+        self._loaders = loaders
+
+    def __len__(self) -> int:
+        """Global steps of one pass."""
+        return self._loaders.num_steps
+
+    def _begin_pass(self) -> None:
+        contexts = self._job._engine.contexts
+        seeds = contexts.draw_base_seeds() if self._loaders.draws else []
+        self._loaders.begin(self._job.epoch, seeds, contexts.run_under)
+
+    def _has_next(self) -> bool:
+        return self.index < len(self)
+
+    def _num_steps(self) -> int:
+        return len(self)
+
+    def _settle(self, ranks: range) -> None:
+        self._loaders.open(ranks, self.index)
+
+    def _read(self, logical_rank: int, *, here: bool) -> Any:
+        return self._loaders.fetch(logical_rank, self.index, NO_BATCH)

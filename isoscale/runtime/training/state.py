@@ -1,0 +1,134 @@
+"""Everything of a job that must survive: models, kept objects, per-worker contexts, position.
+
+Turns it into plain nested dicts of tensors and values (what `torch.load(weights_only=True)` reads)
+and into digests. Writes files atomically. Does not decide when.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from isoscale.core.encoding.digest import digest, flat_state
+from isoscale.core.encoding.fast_hash import fast_digest
+from isoscale.core.tracked import TrackedModel
+from isoscale.errors import UserError
+
+__all__ = ["JobState", "atomic_save", "plain"]
+
+_PLAIN = frozenset({bool, int, float, str, bytes, type(None)})
+_RESERVED = frozenset({"isoscale", "model", "models", "step", "state"})
+
+
+class JobState:
+    def __init__(self) -> None:
+        self.models: dict[str, TrackedModel] = {}
+        self.kept: dict[str, Any] = {}
+        #: plain values of the user's, kept
+        self.values: dict[str, Any] = {}
+
+    def add_model(self, name: str, model: TrackedModel) -> None:
+        self.models[name] = model
+
+    def new_model_name(self, module: torch.nn.Module) -> str:
+        base = type(module).__name__
+        taken = sum(name.split("-")[0] == base for name in self.models)
+        return f"{base}-{taken + 1}" if taken else base
+
+    def keep(self, name: str, thing: Any) -> None:
+        if name in _RESERVED or name in self.kept:
+            raise UserError(
+                field="job.keep(name)",
+                value=name,
+                problem="reserved" if name in _RESERVED else "kept already",
+                remedy="choose another name",
+            )
+        if not hasattr(thing, "state_dict") or not hasattr(thing, "load_state_dict"):
+            raise UserError(
+                field=f"job.keep({name!r}, ...)",
+                value=type(thing).__name__,
+                problem="has no state_dict() and load_state_dict()",
+                remedy="put plain values into job.state",
+            )
+        self.kept[name] = thing
+
+    def final(self, step: int, *, copy: bool = True) -> dict[str, Any]:
+        """The contents of final.pt; without `copy` its tensors are the job's own."""
+        models = {name: plain(m.module.state_dict(), name, copy=copy) for name, m in self.models.items()}
+        out: dict[str, Any] = {"model": next(iter(models.values()))} if len(models) == 1 else {"models": models}
+        out |= {name: plain(thing.state_dict(), name, copy=copy) for name, thing in self.kept.items()}
+        if self.values:
+            out["state"] = plain(self.values, "job.state")
+        out["step"] = step
+        return out
+
+    def digest(self) -> str:
+        optimizers = {n: t.state_dict() for n, t in self.kept.items() if isinstance(t, torch.optim.Optimizer)}
+        return digest({n: m.module.state_dict() for n, m in self.models.items()}, optimizers)
+
+    def audited(self) -> Iterator[tuple[str, str]]:
+        """Name and digest of every tensor and value that must be equal on all executors."""
+        for name, model in self.models.items():
+            for path, leaf in flat_state(model.module.state_dict()):
+                yield f"{name}.{path}", _leaf_digest(leaf)
+        for name, thing in [*self.kept.items(), ("job.state", self.values)]:
+            state = thing if isinstance(thing, dict) else thing.state_dict()
+            for path, leaf in flat_state(state):
+                yield f"{name}.{path}", _leaf_digest(leaf)
+
+    def tensors(self) -> Iterator[torch.Tensor]:
+        """All tensors that are kept, for telling them from those that are not."""
+        for model in self.models.values():
+            yield from model.module.parameters()
+            yield from model.module.buffers()
+        for state in [*(thing.state_dict() for thing in self.kept.values()), self.values]:
+            for _, leaf in flat_state(state):
+                if isinstance(leaf, torch.Tensor):
+                    yield leaf
+
+    def learning_rates(self) -> list[float]:
+        optimizers = [t for t in self.kept.values() if isinstance(t, torch.optim.Optimizer)]
+        return [float(group["lr"]) for optimizer in optimizers for group in optimizer.param_groups if "lr" in group]
+
+
+def plain(state: Any, path: str, *, copy: bool = True) -> Any:
+    """A copy made of dicts, lists, tensors and plain values only; anything else is refused by name."""
+    if isinstance(state, torch.Tensor):
+        return state.detach().clone(memory_format=torch.preserve_format) if copy else state.detach()
+    if type(state) in _PLAIN:
+        return state
+    if isinstance(state, dict):
+        return {key: plain(value, f"{path}.{key}", copy=copy) for key, value in state.items()}
+    if isinstance(state, list | tuple | set | frozenset):
+        items = [plain(value, f"{path}.{i}", copy=copy) for i, value in enumerate(state)]
+        return tuple(items) if isinstance(state, tuple) else items
+    if hasattr(state, "item") and getattr(state, "ndim", 1) == 0:
+        return state.item()
+    raise UserError(
+        field=path,
+        value=type(state).__name__,
+        problem="cannot be stored without pickling code",
+        remedy="keep tensors, numbers, strings, lists and dicts only",
+    )
+
+
+def atomic_save(value: Any, path: Path) -> None:
+    """Whole or not at all: temporary file, fsync, rename."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            torch.save(value, file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _leaf_digest(leaf: Any) -> str:
+    return fast_digest(leaf) if isinstance(leaf, torch.Tensor) else repr(leaf)

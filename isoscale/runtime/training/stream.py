@@ -1,0 +1,211 @@
+"""`job.stream`: global steps over a source that is given to logical workers partition by partition.
+
+At `next()` all executors compute alike what comes next (`data.stream`): partitions are given out and, where somebody
+ran dry, rounds follow, each a seal without turns, after which everybody knows what everybody has. Being seals, rounds
+survive lost executors as steps do: they are taken as done, or done again. So every step that begins has a batch for
+every logical worker. What becomes of samples, in the turn or in loader processes, is `data.stream_batches`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypedDict, cast, get_args
+
+from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
+
+from isoscale import limits
+from isoscale.core.step import NO_BATCH, Step
+from isoscale.data.loader import check_processes
+from isoscale.data.readers import Source, is_source
+from isoscale.data.readers.samples import samples
+from isoscale.data.stream import LogicalStream, PassCounts
+from isoscale.data.stream_batches import StreamBatches
+from isoscale.data.stream_rule import Rule, Tail
+from isoscale.data.virtual import WorkerOptions
+from isoscale.errors import UserError
+from isoscale.runtime.training.loader import Loader
+
+if TYPE_CHECKING:
+    from isoscale.runtime.training.job import Job
+
+__all__ = ["StreamLoader", "StreamOptions", "checked_source", "make_stream", "stream_rule"]
+
+
+class StreamOptions(TypedDict, total=False):
+    #: partitions in another order in every epoch; by default when training
+    shuffle_partitions: bool
+    #: samples of a logical worker that are shuffled among themselves
+    shuffle_buffer: int
+    tail: Tail
+    transform: Callable[[Any], Any]
+    collate_fn: Callable[[list[Any]], Any]
+    #: loader processes, and how they are used: as in torch's DataLoader
+    num_workers: int
+    prefetch_factor: int
+    worker_init_fn: Callable[[int], None]
+    timeout: float
+    #: hash what is used, so that the event log proves that every sample was used once
+    ledger: bool
+    #: False for an evaluation
+    train: bool
+
+
+class StreamLoader(Loader):
+    def __init__(self, job: Job, name: str, batches: StreamBatches, *, train: bool) -> None:
+        super().__init__(job, name, batches.carried, train=train)
+        self._made, self._stream = batches, batches.stream
+        self._last_num_steps = 0
+
+    @property
+    def counts(self) -> PassCounts:
+        """Partitions and samples of the present (or last) pass so far; equal on all executors."""
+        return self._stream.counts()
+
+    def _begin_pass(self) -> None:
+        seeds = self._job._engine.contexts.draw_base_seeds() if self._made.draws else []
+        self._made.begin(self._job.epoch, seeds)
+
+    def _num_steps(self) -> int:
+        return self._last_num_steps
+
+    def _has_next(self) -> bool:
+        stream = self._stream
+        while True:
+            move = stream.next_move()
+            if move == "hand out":
+                handed = stream.hand_out()
+                self._tell("partitions", to=[list(pair) for pair in handed])
+                self._seal_round(move)
+            elif move == "count":
+                self._made.count()
+                self._seal_round(move)
+            else:
+                break
+        if move == "end":
+            self._last_num_steps = self.index
+            self._tell("pass_ended", steps=self.index)
+        return move == "step"
+
+    def _seal_round(self, why: str) -> None:
+        """A seal without turns, by which everybody learns what everybody has."""
+        job, engine = self._job, self._job._engine
+        engine.carried = self.batches
+        handed_out = self.counts.handed_out
+        where = (
+            f"{self.name} {why} ({handed_out} partitions of {self._stream.source.identity}) before batch {self.index}"
+        )
+        engine.seal_end(job._position(where, training=False), "")
+        self._stream.end_round()
+        job._pace.outside()
+        if job._elastic is not None:
+            job._elastic.sealed(job)
+
+    def _step(self) -> Iterator[Step]:
+        yield from super()._step()
+        self._stream.end_step()
+
+    def _settle(self, ranks: range) -> None:
+        self._made.open(ranks, self.index)
+
+    def _read(self, logical_rank: int, *, here: bool) -> Any:
+        return self._made.fetch(logical_rank, self.index, NO_BATCH, here=here)
+
+    def _tell(self, event: str, **fields: Any) -> None:
+        if not self._train:
+            return
+        job, counts = self._job, asdict(self.counts)
+        counts["content"] = None if counts["content"] is None else f"{counts['content']:016x}"
+        sink = partial(job._sink.streamed, event=event, stream=self.name, step=job.step, fields=counts | fields)
+        job._tell(sink)
+
+
+def make_stream(
+    job: Job, name: str, source: Source | Dataset[Any], batch_size: int, options: StreamOptions
+) -> StreamLoader:
+    rule = stream_rule(batch_size, options, num_logical_workers=job.num_logical_workers, seed=job._spec.seed)
+    stream = LogicalStream(
+        checked_source(source), rule, ledger=options.get("ledger", False), training=options.get("train", True)
+    )
+    batches = StreamBatches(
+        stream,
+        options.get("transform"),
+        options.get("collate_fn", default_collate),
+        _processes(options),
+        num_logical_workers=job.num_logical_workers,
+    )
+    return StreamLoader(job, name, batches, train=options.get("train", True))
+
+
+def checked_source(source: object) -> Source:
+    """A source, or a map-style data set, which is one in ranges."""
+    if is_source(source):
+        if source.num_partitions < 1:
+            raise UserError(
+                field="job.stream(source)", value="0 partitions", problem="nothing to read", remedy="give some data"
+            )
+        return source
+    if isinstance(source, Dataset) and not isinstance(source, IterableDataset) and hasattr(source, "__len__"):
+        return samples(source)
+    raise UserError(
+        field="job.stream(source)",
+        value=type(source).__name__,
+        problem="not a source",
+        remedy="wrap it: isoscale.iterable(dataset, partitions=16), isoscale.text_lines('*.txt'), ...",
+    )
+
+
+def stream_rule(batch_size: int, options: StreamOptions, *, num_logical_workers: int, seed: int) -> Rule:
+    train = options.get("train", True)
+    known = StreamOptions.__annotations__
+    given = cast("dict[str, Any]", options)
+    for name in given:
+        if name not in known:
+            raise _refused(name, given[name], "no such option", f"known: batch_size, {', '.join(known)}")
+    tail, buffer = options.get("tail", "partial"), options.get("shuffle_buffer", 0)
+    if type(batch_size) is not int or batch_size < 1:
+        raise _refused("batch_size", batch_size, "not a positive integer", "give the batch size of one logical worker")
+    if type(buffer) is not int or buffer < 0:
+        raise _refused("shuffle_buffer", buffer, "not a number of samples", "give 0 or more")
+    limits.within(batch_size, "job.stream(batch_size=...)", limits.BATCH)
+    limits.within(buffer, "job.stream(shuffle_buffer=...)", limits.Range(0, limits.BATCH.most))
+    if tail not in get_args(Tail):
+        raise _refused("tail", tail, "unknown", "give 'partial', 'drop' or 'carry'")
+    if not train and (tail != "partial" or buffer or options.get("shuffle_partitions")):
+        raise _refused("train", False, "visits every sample once, in order", "leave tail and shuffles out")
+    processes = _processes(options)
+    return Rule(
+        num_logical_workers=num_logical_workers,
+        batch_size=batch_size,
+        seed=seed,
+        shuffle_partitions=options.get("shuffle_partitions", train),
+        shuffle_buffer=buffer,
+        tail=tail,
+        prefetch=0 if processes is None else processes.ahead,
+    )
+
+
+def _processes(options: StreamOptions) -> WorkerOptions | None:
+    """Checked by torch's own loader, which is never iterated."""
+    names = ("num_workers", "prefetch_factor", "worker_init_fn", "timeout")
+    given = {name: value for name, value in cast("dict[str, Any]", options).items() if name in names}
+    check_processes(given.get("num_workers", 0), "job.stream(num_workers=...)")
+    try:
+        stock: DataLoader[Any] = DataLoader(cast("Any", [0]), **given)
+    except (ValueError, TypeError) as error:
+        raise UserError(
+            field="job.stream", value=given, problem=str(error), remedy="give options that torch's DataLoader takes"
+        ) from None
+    if not stock.num_workers:
+        return None
+    return WorkerOptions(
+        num_workers=stock.num_workers,
+        prefetch_factor=stock.prefetch_factor or 2,
+        init=stock.worker_init_fn,
+        timeout=float(stock.timeout),
+    )
+
+
+def _refused(name: str, value: object, problem: str, remedy: str) -> UserError:
+    return UserError(field=f"job.stream({name}=...)", value=value, problem=problem, remedy=remedy)

@@ -1,0 +1,323 @@
+"""Messages between executors: the exchange over gloo.
+
+The virtual ring: chunks of a bucket walk the ring of N logical workers; a hop between two workers of
+one executor is an addition, a hop between executors a message. Chunks are grouped by the executor in
+which they start; each group goes once around the executors, comes home for the additions that are
+left, and is then passed to all. The tree: every executor owns a slice of the bucket, gets everybody's
+subtree sums of it, combines them, and passes the result to all. Where every executor hosts one
+logical worker, gloo's own all-reduce is the ring, and is used.
+
+When a peer is lost, or the coordinator says so, the exchange breaks: every call that waits in it, in any
+thread, and every later one raises `ExchangeBrokenError`, and its sockets are closed, so that a peer that was only
+stopped can write nothing into memory that is in use again. The sockets have no authentication: they bind to
+the given host, loopback unless told otherwise.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed
+
+from isoscale.core.reduction.exchange import ExchangeBrokenError
+from isoscale.core.reduction.gradients import FlatBucket, RingBucket, TreeSums
+from isoscale.core.reduction.orders import Chunk, combine_subtrees, local_subtrees
+from isoscale.runtime.transport.rendezvous import open_store
+from isoscale.types import Placement
+
+__all__ = ["GlooExchange", "break_group", "connect", "form_group", "receive_blob", "send_blob"]
+
+# torch ships no complete type stubs for process groups.
+dist: Any = torch.distributed
+
+_TIMEOUT = timedelta(minutes=30)
+#: how long a member waits for the others when a group is formed; one that never comes blocks a thread as long as this
+_FORMING_TIMEOUT = timedelta(seconds=20)
+#: tags of `send_blob` and of the receive that breaks a group lie above those of buckets
+_BLOB_TAG, _BREAKING_TAG = 2**30, 2**30 + 2
+
+
+def connect(place: str, placement: Placement, index: int, *, host: str = "127.0.0.1") -> GlooExchange:
+    """Form the process group of one generation at a `place` (`runtime.transport.rendezvous`).
+
+    Every member must call this.
+    """
+    return GlooExchange(form_group(place, index, placement.num_executors, host), placement, index)
+
+
+def form_group(place: str, index: int, size: int, host: str) -> Any:
+    options = dist.ProcessGroupGloo._Options()
+    options._devices = [dist.ProcessGroupGloo.create_device(hostname=host)]
+    options._timeout = _FORMING_TIMEOUT
+    try:
+        store = open_store(place, size, _FORMING_TIMEOUT)
+        group = dist.ProcessGroupGloo(store, index, size, options)
+        group._set_default_timeout(_TIMEOUT)
+    except RuntimeError as error:
+        raise ExchangeBrokenError(f"the group was not formed: {_first_line(error)}") from error
+    return group
+
+
+def send_blob(group: Any, blob: torch.Tensor, target: int) -> None:
+    """A large message of a size that the receiver does not know."""
+    with _breaking():
+        size = group.send([torch.tensor([blob.numel()])], target, _BLOB_TAG)
+        data = group.send([blob], target, _BLOB_TAG + 1)
+        _wait(size)
+        _wait(data)
+
+
+def receive_blob(group: Any, source: int) -> torch.Tensor:
+    with _breaking():
+        size = torch.zeros(1, dtype=torch.int64)
+        _wait(group.recv([size], source, _BLOB_TAG))
+        blob = torch.empty(int(size), dtype=torch.uint8)
+        _wait(group.recv([blob], source, _BLOB_TAG + 1))
+        return blob
+
+
+def break_group(group: Any, index: int, size: int) -> None:
+    """End every operation of a group, in all threads, and close its sockets.
+
+    gloo's own abort leaves operations waiting; a wait that runs into its time limit makes it close everything. None
+    does for a peer that is known to be gone, and another one may be alive and silent: so each of them is waited for.
+    """
+    for peer in range(size if group is not None else 0):
+        if peer != index:
+            with contextlib.suppress(RuntimeError):
+                group.recv([torch.zeros(1)], peer, _BREAKING_TAG).wait(timedelta(milliseconds=1))
+
+
+class GlooExchange:
+    overlaps = True
+
+    def __init__(self, group: Any, placement: Placement, index: int) -> None:
+        self.placement = placement
+        self.index = index
+        self.native = placement.num_executors == placement.num_logical_workers
+        self.broken = False
+        self.group = group
+        self._sequence = 0
+        #: bytes that a message of `gather_bytes` has room for
+        self._room = 0
+        # Sums keep denormals, as gloo's own threads do, whatever the user set for the main thread.
+        self._beside = ThreadPoolExecutor(1, "exchange", initializer=torch.set_flush_denormal, initargs=(False,))
+        ranks = range(placement.num_executors)
+        n = placement.num_logical_workers
+        self._nodes = [local_subtrees(placement.ranks_of(e), n) for e in ranks]
+
+    def break_off(self) -> None:
+        """Make every call raise `ExchangeBrokenError`, those that wait now included. From any thread."""
+        self.broken = True
+        break_group(self.group, self.index, self.placement.num_executors)
+
+    def submit(self, work: Callable[[], None]) -> Future[None]:
+        if self.broken:
+            raise ExchangeBrokenError("given up")
+        return self._beside.submit(work)
+
+    def all_reduce(self, flat: torch.Tensor) -> Callable[[], None]:
+        with self._calls():
+            work = self.group.allreduce([flat])
+        return lambda: self._finish(work)
+
+    def ring(self, bucket: RingBucket, addends: Mapping[int, FlatBucket], memory: FlatBucket) -> FlatBucket:
+        with self._calls():
+            return self._ring(bucket, addends, memory)
+
+    def _ring(self, bucket: RingBucket, addends: Mapping[int, FlatBucket], memory: FlatBucket) -> FlatBucket:
+        executors, me, total = self.placement.num_executors, self.index, memory.flat
+        groups: list[list[Chunk]] = [[] for _ in range(executors)]
+        for chunk in bucket.chunks:
+            groups[self.placement.executor_of(bucket.starts_at(chunk))].append(chunk)
+        links = _RingLinks(self.group, total, me, executors, self._next_tag(2 * len(bucket.chunks)))
+        passing = [chunk for hop in range(1, executors) for chunk in groups[(me + hop) % executors]]
+        for chunk in passing:
+            links.expect(chunk, 0)
+        for chunk in groups[me]:
+            bucket.start(chunk, addends, total)
+            links.send(chunk, 0)
+        for chunk in passing:
+            links.receive(chunk, 0)
+            bucket.pass_through(chunk, addends, total)
+            links.send(chunk, 0)
+        for chunk in groups[me]:
+            links.expect(chunk, 0)
+        for chunk in groups[me]:
+            links.receive(chunk, 0)
+            bucket.come_home(chunk, addends, total)
+            links.send(chunk, 1)
+        for chunk in passing:
+            links.expect(chunk, 1)
+        for chunk in passing:
+            links.receive(chunk, 1)
+            if chunk not in groups[(me - 1) % executors]:
+                links.send(chunk, 1)
+        links.flush()
+        return memory
+
+    def tree(self, sums: TreeSums, memory: FlatBucket | None, scale: float) -> FlatBucket:
+        with self._calls():
+            return self._tree(sums, memory, scale)
+
+    def _tree(self, sums: TreeSums, memory: FlatBucket | None, scale: float) -> FlatBucket:
+        assert memory is not None
+        executors, me, flat = self.placement.num_executors, self.index, memory.flat
+        bounds = [flat.numel() * e // executors for e in range(executors + 1)]
+        slices = [slice(bounds[e], bounds[e + 1]) for e in range(executors)]
+        others = [e for e in range(executors) if e != me]
+        mine = {node: total.flat for node, total in sums.sums.items()}
+        tag = self._next_tag(self.placement.num_logical_workers + 1)
+        arriving = {node: torch.empty_like(flat[slices[me]]) for e in others for node in self._nodes[e]}
+        receives = [self.group.recv([arriving[node]], e, tag + node.start) for e in others for node in self._nodes[e]]
+        sends = [self.group.send([mine[node][slices[e]]], e, tag + node.start) for e in others for node in mine]
+        for work in receives:
+            _wait(work)
+        parts = {node: value[slices[me]] for node, value in mine.items()} | arriving
+        torch.mul(combine_subtrees(parts, sums.root), scale, out=flat[slices[me]])
+        last = tag + self.placement.num_logical_workers
+        works = [self.group.recv([flat[slices[e]]], e, last) for e in others]
+        works += [self.group.send([flat[slices[me]]], e, last) for e in others]
+        for work in [*sends, *works]:
+            _wait(work)
+        return memory
+
+    def sum_int64(self, payload: torch.Tensor) -> None:
+        with self._calls():
+            _wait(self.group.allreduce([payload]))
+
+    def start_sum_int64(self, payload: torch.Tensor) -> Callable[[], None]:
+        with self._calls():
+            work = self.group.allreduce([payload])
+        return lambda: self._finish(work)
+
+    def broadcast(self, tensors: Sequence[torch.Tensor], source: int) -> None:
+        with self._calls():
+            for tensor in tensors:
+                options = dist.BroadcastOptions()
+                options.rootRank = source
+                _wait(self.group.broadcast([tensor], options))
+
+    def gather_bytes(self, data: bytes) -> list[bytes]:
+        return self.start_gather_bytes(data)()
+
+    def start_gather_bytes(self, data: bytes) -> Callable[[], list[bytes]]:
+        # Everybody knows everybody's last sizes, so all have made the same room; who needs more only says so.
+        room, executors = self._room, self.placement.num_executors
+        mine = torch.zeros(8 + room, dtype=torch.uint8)
+        mine[:8].view(torch.int64)[0] = len(data)
+        if 0 < len(data) <= room:
+            mine[8 : 8 + len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+        messages = [torch.empty_like(mine) for _ in range(executors)]
+        with self._calls():
+            work = self.group.allgather([messages], [mine])
+
+        def wait() -> list[bytes]:
+            self._finish(work)
+            sizes = [int(message[:8].view(torch.int64)) for message in messages]
+            self._room = max(sizes)
+            if self._room > room:
+                return self.gather_bytes(data)
+            return [message[8 : 8 + size].numpy().tobytes() for message, size in zip(messages, sizes, strict=True)]
+
+        return wait
+
+    def gather_text(self, text: str) -> list[str]:
+        data = torch.frombuffer(bytearray(text.encode() or b" "), dtype=torch.uint8)
+        sizes = torch.zeros(self.placement.num_executors, dtype=torch.int64)
+        sizes[self.index] = data.numel()
+        self.sum_int64(sizes)
+        texts = []
+        for e, size in enumerate(sizes.tolist()):
+            part = data if e == self.index else torch.empty(size, dtype=torch.uint8)
+            self.broadcast([part], e)
+            texts.append(bytes(part.tolist()).decode().strip())
+        return texts
+
+    def retire(self, memory: object) -> None:
+        """Close beside whatever comes next; `memory` lives until no message can arrive in it any more."""
+        if self.broken:
+            self.break_off()
+        self._beside.shutdown(wait=False, cancel_futures=True)
+        remains = [self.group, memory]
+        self.group = None
+        # Forgetting a group joins its threads.
+        threading.Thread(target=remains.clear, name="retire", daemon=True).start()
+
+    def _finish(self, work: Any) -> None:
+        with self._calls():
+            _wait(work)
+
+    @contextlib.contextmanager
+    def _calls(self) -> Iterator[None]:
+        if self.broken:
+            raise ExchangeBrokenError("given up")
+        try:
+            with _breaking():
+                yield
+        except ExchangeBrokenError:
+            self.broken = True
+            raise
+
+    def _next_tag(self, count: int) -> int:
+        """The first of `count` tags. Executors exchange the same buckets in the same order, so they agree."""
+        tag = self._sequence
+        self._sequence = (self._sequence + count) % 2**30
+        return tag
+
+
+class _RingLinks:
+    """Non-blocking messages of one bucket's walk, from the next executor and to the previous one."""
+
+    def __init__(self, group: Any, flat: torch.Tensor, me: int, executors: int, tag: int) -> None:
+        self.group = group
+        self._flat = flat
+        self._source, self._target = (me + 1) % executors, (me - 1) % executors
+        self._tag = tag
+        self._sends: dict[int, Any] = {}
+        self._receives: dict[tuple[int, int], Any] = {}
+
+    def expect(self, chunk: Chunk, phase: int) -> None:
+        """Post a receive into the chunk's own place, once what was there has been sent."""
+        if chunk.index in self._sends:
+            _wait(self._sends.pop(chunk.index))
+        work = self.group.recv([self._part(chunk)], self._source, self._tag + 2 * chunk.index + phase)
+        self._receives[chunk.index, phase] = work
+
+    def receive(self, chunk: Chunk, phase: int) -> None:
+        _wait(self._receives.pop((chunk.index, phase)))
+
+    def send(self, chunk: Chunk, phase: int) -> None:
+        work = self.group.send([self._part(chunk)], self._target, self._tag + 2 * chunk.index + phase)
+        self._sends[chunk.index] = work
+
+    def flush(self) -> None:
+        for work in self._sends.values():
+            _wait(work)
+
+    def _part(self, chunk: Chunk) -> torch.Tensor:
+        return self._flat[chunk.start : chunk.stop]
+
+
+@contextlib.contextmanager
+def _breaking() -> Iterator[None]:
+    """gloo says only by a RuntimeError that a peer is gone."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise ExchangeBrokenError(_first_line(error)) from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
+
+
+def _wait(work: Any) -> None:
+    # Said each time: messages from one to another know no limit but the one that the group was formed with.
+    work.wait(_TIMEOUT)
