@@ -27,7 +27,8 @@ if TYPE_CHECKING:
         UserCodeError,
         UserError,
     )
-    from isoscale.runtime.training.job import Job, run
+    from isoscale.runtime.launch import run
+    from isoscale.runtime.training.job import Job
 
 __all__ = [
     "AuditError",
@@ -54,7 +55,7 @@ __all__ = [
 __version__ = "0.1.0"
 
 _MODULE_OF = {name: "isoscale.errors" for name in __all__ if name.endswith("Error")}
-_MODULE_OF |= {"Job": "isoscale.runtime.training.job", "run": "isoscale.runtime.training.job"}
+_MODULE_OF |= {"Job": "isoscale.runtime.training.job", "run": "isoscale.runtime.launch"}
 _MODULE_OF |= {
     "csv_rows": "isoscale.data.readers.rows",
     "iterable": "isoscale.data.readers.iterable",

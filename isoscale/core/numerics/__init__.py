@@ -1,1 +1,1 @@
-"""TODO."""
+"""What decides the bits of a process: determinism switches, accuracy-relevant factors, the numeric fingerprint."""

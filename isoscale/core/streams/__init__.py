@@ -1,1 +1,1 @@
-"""TODO."""
+"""Random streams of one identity (Python, NumPy, torch), saved and restored at memory speed."""

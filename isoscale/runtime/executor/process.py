@@ -338,7 +338,7 @@ def _report_failure(member: Member, job: Job | None, logical_rank: int | None, e
 
 def _script_frames(trace: TracebackType | None) -> TracebackType | None:
     """The traceback from the training function on: how it came to be called is not the user's concern."""
-    own = str(Path(__file__).parent)
+    own = str(Path(__file__).resolve().parents[1])
     first = trace
     while first is not None and first.tb_frame.f_code.co_filename.startswith(own):
         first = first.tb_next

@@ -27,7 +27,7 @@ __all__ = ["OperatorTrace", "bits"]
 Emit = Callable[[str, str, str, str], None]
 
 _TORCH = str(Path(torch.__file__).parent)
-_PACKAGE = str(Path(__file__).resolve().parent.parent)
+_PACKAGE = str(Path(__file__).resolve().parents[2])
 _RECIPES = str(Path(_PACKAGE) / "recipes")
 #: memory that nobody has written yet, and numbers read out of tensors that were seen before
 _SKIPPED = ("aten.empty", "aten.new_empty", "aten._local_scalar_dense", "aten.lift_fresh")

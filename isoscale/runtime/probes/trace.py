@@ -22,14 +22,13 @@ from isoscale.core.encoding.digest import flat_state
 from isoscale.runtime.probes.operators import OperatorTrace, bits
 
 if TYPE_CHECKING:
-    from isoscale.runtime.reference.rank import Rank
     from isoscale.runtime.training.job import Job
 
-__all__ = ["Tracer", "trace_job", "trace_reference"]
+__all__ = ["Subject", "Tracer", "trace_job"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Subject:
+class Subject:
     """What there is to look at, whichever side it is on."""
 
     models: Callable[[], dict[str, torch.nn.Module]]
@@ -52,22 +51,15 @@ class _Subject:
 def trace_job(job: Job, executor: int) -> None:
     """Let an executor's job leave its trace."""
     state = job._state
-    subject = _Subject(lambda: {n: m.module for n, m in state.models.items()}, lambda: state.kept, state.values)
+    subject = Subject(lambda: {n: m.module for n, m in state.models.items()}, lambda: state.kept, state.values)
     path = job.out / "trace" / f"executor-{executor}.jsonl"
     job._attach(Tracer(path, job._spec.trace or 0, subject, lambda: job.is_main))
-
-
-def trace_reference(rank: Rank) -> None:
-    """Let a rank of the reference leave its trace."""
-    subject = _Subject(lambda: {n: m.module for n, m in rank.models.items()}, lambda: rank.kept, rank.values)
-    path = rank.out / "trace" / f"rank-{rank.number}.jsonl"
-    rank.probe = Tracer(path, rank.spec.trace or 0, subject, lambda: rank.number == 0)
 
 
 class Tracer:
     """A probe that writes. Only the main process of a side, which may change, writes what all of them share."""
 
-    def __init__(self, path: Path, everything_at: int, subject: _Subject, is_main: Callable[[], bool]) -> None:
+    def __init__(self, path: Path, everything_at: int, subject: Subject, is_main: Callable[[], bool]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("w", encoding="utf-8")
         self._at = everything_at

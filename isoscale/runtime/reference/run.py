@@ -58,9 +58,7 @@ def run_reference(train: Callable[[Any], None]) -> NoReturn:
         dist.init_process_group("gloo", store=store, rank=number, world_size=spec.workers)
         rank = Rank(spec, out, number)
         if spec.trace is not None:
-            from isoscale.runtime.probes.trace import trace_reference
-
-            trace_reference(rank)
+            _leave_trace(rank)
         ReferenceJob(rank).run(train)
         dist.barrier()
         outcome: dict[str, Any] = {"ok": True, "step": rank.step, "digest": rank.digest()}
@@ -74,6 +72,14 @@ def run_reference(train: Callable[[Any], None]) -> NoReturn:
     sys.stderr.flush()
     # A failed rank must not wait for the others in gloo's or a loader's clean-up.
     os._exit(code)
+
+
+def _leave_trace(rank: Rank) -> None:
+    from isoscale.runtime.probes.trace import Subject, Tracer
+
+    subject = Subject(lambda: {n: m.module for n, m in rank.models.items()}, lambda: rank.kept, rank.values)
+    path = rank.out / "trace" / f"rank-{rank.number}.jsonl"
+    rank.probe = Tracer(path, rank.spec.trace or 0, subject, lambda: rank.number == 0)
 
 
 def _story(error: BaseException) -> dict[str, str]:

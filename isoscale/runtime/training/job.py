@@ -1,4 +1,4 @@
-"""The training API: `Job`, and `run`, the entry point of every script.
+"""The training API: `Job`, what a training function gets.
 
 A `Job` is what the training function gets. It joins the step engine of `core`, the loaders of `data`
 and a `Sink` that carries facts out of the process (to the coordinator, or to the console when the
@@ -20,7 +20,6 @@ from typing import Any, Protocol, TypeVar, Unpack
 import torch
 from torch.utils.data import Dataset
 
-from isoscale import env
 from isoscale.core.context import ContextSwitch
 from isoscale.core.engine import StepEngine
 from isoscale.core.reduction.exchange import Exchange
@@ -40,7 +39,7 @@ from isoscale.runtime.training.stream import StreamLoader, StreamOptions, make_s
 from isoscale.runtime.training.uses import data_facts
 from isoscale.types import JobSpec
 
-__all__ = ["Elastic", "Job", "Sink", "run", "step_loss"]
+__all__ = ["Elastic", "Job", "Sink", "step_loss"]
 
 Kept = TypeVar("Kept")
 AnyLoader = TypeVar("AnyLoader", bound=Loader)
@@ -448,30 +447,6 @@ class Job:
                 if hasattr(variables[name], "state_dict")
                 else f"put it into job.state[{name!r}] and use it from there",
             )
-
-
-def run(train: Callable[[Job], None], *, workers: int | None = None, seed: int | None = None) -> None:
-    """Run a training function: the last line of every script.
-
-    Started by `isoscale run` the process is one executor of many. Started alone, all logical workers run
-    here; their number is `workers`, or the variable ISOSCALE_WORKERS, or 1.
-    """
-    if env.is_reference():
-        from isoscale.runtime.reference.run import run_reference
-
-        run_reference(train)
-    elif env.replay() is not None:
-        from isoscale.runtime.tools.rerun import run_replay
-
-        run_replay(train)
-    elif env.coordinator() is not None:
-        from isoscale.runtime.executor.process import run_executor
-
-        run_executor(train)
-    else:
-        from isoscale.runtime.alone import run_alone
-
-        run_alone(train, workers=workers, seed=seed)
 
 
 def step_loss(values: Combined) -> float | None:
