@@ -1,6 +1,6 @@
-"""Executors as the state machine of `runtime.membership.state_machine` sees them: what they do on an order, and what they say.
+"""Executors as `membership.state_machine` sees them: what they do on an order, and what they say.
 
-A model of `runtime.executor.member`: orders and reports travel in queues, one each way per executor; groups form, steps are
+A model of `executor.member`: orders and reports travel in queues, one each way per executor; groups form, steps are
 sealed and state is handed over when all who take part are there. Any of it may happen in any order, and executors
 die at any moment. `World.perform` is the coordinator's shell, and checks every instruction against the rules.
 """

@@ -50,7 +50,7 @@ def test_time_in_which_the_process_itself_was_stopped_does_not_count(clock: Cloc
 
 def test_the_trail_follows(tmp_path: Path) -> None:
     pace, path = Pace(), tmp_path / "one"
-    pace.trail = Trail(path)
+    pace.trail = Trail(path).note
     seen = []
     for act in (
         lambda: pace.turn(4, 2, training=True),

@@ -1,4 +1,4 @@
-"""The fact on which all rests: gloo's all-reduce is the ring that `core.reduction.orders` writes down, for this torch."""
+"""The fact on which all rests: gloo's all-reduce is the ring that `core.reduction.orders` writes down."""
 
 from __future__ import annotations
 

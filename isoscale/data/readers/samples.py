@@ -9,9 +9,12 @@ import hashlib
 from collections.abc import Sequence, Sized
 from typing import Any
 
+from torch.utils.data import Dataset, IterableDataset
+
+from isoscale.data.readers.source import Source, is_source
 from isoscale.errors import UserError
 
-__all__ = ["RangeReader", "Samples", "samples"]
+__all__ = ["RangeReader", "Samples", "checked_source", "samples"]
 
 _CHUNK_SAMPLES = 1024
 
@@ -62,3 +65,21 @@ class RangeReader:
 
     def close(self) -> None:
         pass
+
+
+def checked_source(source: object) -> Source:
+    """A source, or a map-style data set, which is one in ranges."""
+    if is_source(source):
+        if source.num_partitions < 1:
+            raise UserError(
+                field="job.stream(source)", value="0 partitions", problem="nothing to read", remedy="give some data"
+            )
+        return source
+    if isinstance(source, Dataset) and not isinstance(source, IterableDataset) and hasattr(source, "__len__"):
+        return samples(source)
+    raise UserError(
+        field="job.stream(source)",
+        value=type(source).__name__,
+        problem="not a source",
+        remedy="wrap it: isoscale.iterable(dataset, partitions=16), isoscale.text_lines('*.txt'), ...",
+    )

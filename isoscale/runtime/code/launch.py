@@ -119,11 +119,11 @@ def _show(error: BaseException) -> None:
 
 if __name__ == "__main__":
     try:
-        import isoscale
+        import isoscale.env
     except ModuleNotFoundError:
         # Only the script's own directory, or the working directory, has it; it is found through its package now.
         sys.path.append(str(Path(LAUNCHER).parents[3]))
-        import isoscale  # noqa: F401
+        import isoscale.env  # noqa: F401
 
         sys.path.pop()
     from isoscale.runtime.code.launch import main as launched

@@ -48,6 +48,7 @@ from isoscale.runtime.training.job import Job, Value, step_loss
 from isoscale.runtime.training.loader import Place
 from isoscale.runtime.training.state import atomic_save
 from isoscale.runtime.training.uses import Uses
+from isoscale.types import StepPlace
 
 __all__ = ["run_executor"]
 
@@ -243,11 +244,11 @@ def _beat(member: Member) -> None:
         member.link.send_now(member.pace.beat(member.step, member.settings.heartbeat_s))
 
 
-def _trail(token: str, executor: int) -> Trail | None:
+def _trail(token: str, executor: int) -> Callable[[StepPlace, int, int], None] | None:
     """Where the coordinator can read it: on its own machine, which has made a directory for it."""
     with contextlib.suppress(OSError):
         directory = memory_directory(token)
-        return Trail(trail_path(directory, executor)) if directory is not None else None
+        return Trail(trail_path(directory, executor)).note if directory is not None else None
     return None
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from torch.utils.data import DataLoader, Dataset
 
+from isoscale.data.readers.samples import checked_source
 from isoscale.runtime.reference.rank import Rank
 from isoscale.runtime.reference.step import Step
 from isoscale.runtime.reference.stream import StreamPlan, read_all
-from isoscale.runtime.training.stream import checked_source
 
 __all__ = ["Loader", "StreamLoader"]
 

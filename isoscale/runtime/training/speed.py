@@ -1,15 +1,15 @@
 """How fast an executor is: seconds per turn, per exchange and per step, and where it is right now.
 
 Told by the job at a few places of every step; read by the thread that sends heartbeats. Where it is also goes into a
-`runtime.control.trail.Trail`, for the case that this process cannot say so any more.
+`control.trail`, for the case that this process cannot say so any more.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from isoscale.protocol import messages as m
-from isoscale.runtime.control.trail import Trail
 from isoscale.types import StepPlace
 
 __all__ = ["Pace"]
@@ -17,7 +17,8 @@ __all__ = ["Pace"]
 
 class Pace:
     def __init__(self) -> None:
-        self.trail: Trail | None = None
+        #: told of every place that is entered: place, committed steps, logical rank
+        self.trail: Callable[[StepPlace, int, int], None] | None = None
         self._place: StepPlace = "outside"
         #: committed steps, as the last turn knew them
         self._step = 0
@@ -94,5 +95,5 @@ class Pace:
     def _enter(self, place: StepPlace, logical_rank: int = -1) -> float:
         self._place, self._since = place, time.monotonic()
         if self.trail is not None:
-            self.trail.note(place, self._step, logical_rank)
+            self.trail(place, self._step, logical_rank)
         return self._since

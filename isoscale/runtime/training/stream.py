@@ -13,13 +13,13 @@ from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict, cast, get_args
 
-from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
+from torch.utils.data import DataLoader, Dataset, default_collate
 
 from isoscale import limits
 from isoscale.core.step import NO_BATCH, Step
 from isoscale.data.loader import check_processes
-from isoscale.data.readers import Source, is_source
-from isoscale.data.readers.samples import samples
+from isoscale.data.readers import Source
+from isoscale.data.readers.samples import checked_source
 from isoscale.data.stream import LogicalStream, PassCounts
 from isoscale.data.stream_batches import StreamBatches
 from isoscale.data.stream_rule import Rule, Tail
@@ -30,7 +30,7 @@ from isoscale.runtime.training.loader import Loader
 if TYPE_CHECKING:
     from isoscale.runtime.training.job import Job
 
-__all__ = ["StreamLoader", "StreamOptions", "checked_source", "make_stream", "stream_rule"]
+__all__ = ["StreamLoader", "StreamOptions", "make_stream", "stream_rule"]
 
 
 class StreamOptions(TypedDict, total=False):
@@ -136,24 +136,6 @@ def make_stream(
         num_logical_workers=job.num_logical_workers,
     )
     return StreamLoader(job, name, batches, train=options.get("train", True))
-
-
-def checked_source(source: object) -> Source:
-    """A source, or a map-style data set, which is one in ranges."""
-    if is_source(source):
-        if source.num_partitions < 1:
-            raise UserError(
-                field="job.stream(source)", value="0 partitions", problem="nothing to read", remedy="give some data"
-            )
-        return source
-    if isinstance(source, Dataset) and not isinstance(source, IterableDataset) and hasattr(source, "__len__"):
-        return samples(source)
-    raise UserError(
-        field="job.stream(source)",
-        value=type(source).__name__,
-        problem="not a source",
-        remedy="wrap it: isoscale.iterable(dataset, partitions=16), isoscale.text_lines('*.txt'), ...",
-    )
 
 
 def stream_rule(batch_size: int, options: StreamOptions, *, num_logical_workers: int, seed: int) -> Rule:
