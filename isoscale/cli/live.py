@@ -111,6 +111,11 @@ def _notes(status: Mapping[str, Any]) -> list[RenderableType]:
         if isinstance(one, Mapping):
             words = f"executor {one.get('executor')} ({one.get('kind')}): {_number(one.get('gain')) or 1:.2f}x faster"
             notes.append(Text.assemble(("set aside  ", "yellow"), f"{words} without it; isoscale scale takes it back"))
+    for request in _list(status.get("requests")):
+        if isinstance(request, Mapping) and request.get("outcome") is None:
+            words = f"{request.get('request')} {request.get('target') or ''}".strip()
+            waiting = f", {request.get('waits_for')} ({duration(_number(request.get('open_s')) or 0)})"
+            notes.append(Text.assemble((f"request {request.get('id')}  ", "cyan"), words, waiting))
     streams = status.get("streams")
     for name, stream in streams.items() if isinstance(streams, Mapping) else ():
         words = f"epoch {stream['epoch']}, {stream['handed_out']} of {stream['partitions']} partitions given out"

@@ -6,7 +6,7 @@ from typing import Any
 
 from isoscale.runtime.membership.eviction import Eviction
 
-CALM: dict[str, Any] = {"everybody": True, "rescued": False, "hopeless": False, "step_s": 0.1}
+CALM: dict[str, Any] = {"everybody": True, "rescued": False, "given_up": "", "step_s": 0.1}
 
 
 def at(one: Eviction, now: float, **changes: Any) -> str:
@@ -41,5 +41,12 @@ def test_whoever_is_about_to_hand_over_is_left_to_it() -> None:
 def test_where_nobody_will_come_the_end_is_at_once_but_not_again_and_again() -> None:
     one = Eviction(30.0)
     at(one, 0.0)
-    assert at(one, 0.2, hopeless=True) == "stop"
-    assert at(one, 0.4, hopeless=True) == ""
+    assert at(one, 0.2, given_up="newcomers end") == "stop"
+    assert at(one, 0.4, given_up="newcomers end") == ""
+
+
+def test_what_was_given_up_before_says_nothing_of_those_who_may_come_now() -> None:
+    one = Eviction(30.0)
+    at(one, 0.0, given_up="an hour ago")
+    assert at(one, 0.2, given_up="an hour ago") == ""
+    assert at(one, 0.4, given_up="just now") == "stop"

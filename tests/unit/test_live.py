@@ -114,6 +114,15 @@ def test_only_the_last_messages_are_shown() -> None:
     assert "message 3" not in text
 
 
+def test_open_requests_are_shown_with_what_they_wait_for() -> None:
+    requests = [
+        {"id": 3, "request": "scale", "outcome": "done", "detail": "training on cpu*3"},
+        {"id": 4, "request": "stop", "target": "", "outcome": None, "open_s": 12.3, "waits_for": "waiting for step 5"},
+    ]
+    lines = [line for line in shown({**STATUS, "requests": requests}).splitlines() if line.startswith("request")]
+    assert lines == ["request 4  stop, waiting for step 5 (12 s)"]
+
+
 def test_markup_in_messages_is_text() -> None:
     assert "[bold]x[/bold]" in shown({"job": "[red]j", "messages": ["[bold]x[/bold]"]})
 

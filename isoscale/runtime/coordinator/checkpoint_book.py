@@ -62,7 +62,7 @@ class Published:
             self._warn(str(error))
             return str(error)
         self.last = (message.step, now)
-        self.saved = message.step
+        self.saved = max(self.saved, message.step)
         return {
             "step": message.step,
             "path": f"checkpoints/{path.name}",

@@ -24,7 +24,7 @@ __all__ = ["Desk"]
 #: how often an executor is told that a checkpoint is wanted
 _REMIND_S = 1.0
 #: the exit code of `isoscale stop`, and of whatever else ends a job that goes on later
-STOPPED = 130
+_STOPPED = 130
 
 
 class Desk:
@@ -213,7 +213,7 @@ class Desk:
     def _stopped(self, path: str = "") -> list[Instruction]:
         """Nothing that was committed is lost."""
         progress, wishes = self._progress(), self._requests.open_of("stop")
-        first, code = wishes[0], max((self._codes.get(one.id, STOPPED) for one in wishes), default=STOPPED)
+        first, code = wishes[0], max((self._codes.get(one.id, _STOPPED) for one in wishes), default=_STOPPED)
         saved = f"the checkpoint of step {progress.saved}" if progress.saved else "the beginning"
         detail = f"step {progress.step}{path or f', {saved} holds all of it'}"
         if not progress.step:
@@ -235,7 +235,7 @@ class Desk:
         answers = self._requests.answer_all("failed", f"ended by {name} without a checkpoint: {lost}", "stop")
         return [*answers, *self._leave(f"ended by {name}", code)]
 
-    def _leave(self, how: str, code: int = STOPPED) -> list[Instruction]:
+    def _leave(self, how: str, code: int = _STOPPED) -> list[Instruction]:
         progress = self._progress()
         self._has_ended = True
         told = f"{how} at step {progress.step} without a checkpoint: {progress.lost}; {self._go_on} goes on"

@@ -21,12 +21,14 @@ class Eviction:
     notice_s: float
     _since: float | None = None
     _has_asked: bool = False
+    #: what had been given up before, which says nothing of those who may come now
+    _given_up: str = ""
 
     def look(
-        self, *, everybody: bool, rescued: bool, hopeless: bool, step_s: float, now: float
+        self, *, everybody: bool, rescued: bool, given_up: str, step_s: float, now: float
     ) -> Literal["", "checkpoint", "stop"]:
         """What must be done now. `everybody`: nobody trains who may stay; `rescued`: the order to go over to others
-        is out; `hopeless`: nobody will come; a step takes `step_s`.
+        is out; `given_up`: why nobody will come, "" if somebody may; a step takes `step_s`.
 
         The checkpoint at the beginning is for a notice that was shorter than it should be. The end is asked for early
         enough for the step at hand and its checkpoint; should it fail, again after as long.
@@ -35,10 +37,11 @@ class Eviction:
             self._since, self._has_asked = None, False
             return ""
         if self._since is None:
-            self._since = now
+            self._since, self._given_up = now, given_up
             return "checkpoint"
         lead = min(self.notice_s / 2, 2 * step_s + _MARGIN_S)
-        if rescued or not (now - self._since >= self.notice_s - lead or (hopeless and not self._has_asked)):
+        hopeless = given_up not in ("", self._given_up) and not self._has_asked
+        if rescued or not (hopeless or now - self._since >= self.notice_s - lead):
             return ""
         self._since, self._has_asked = now, True
         return "stop"

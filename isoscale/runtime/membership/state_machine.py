@@ -563,7 +563,7 @@ class Membership:
         due = self._eviction.look(
             everybody=bool(present) and all(one.noticed for one in present) and not self._ending,
             rescued=self.attempt is not None and self.attempt.switch_sent,
-            hopeless=bool(self.goal.refused),
+            given_up=self.goal.refused,
             step_s=self.step_s,
             now=now,
         )
