@@ -31,7 +31,7 @@ from isoscale.protocol import messages as m
 from isoscale.protocol.events import read_events
 from isoscale.runtime.code.freezing import code_kept_for
 from isoscale.runtime.control.job_handle import JobHandle
-from isoscale.runtime.coordinator.shell import RunResult, run_job
+from isoscale.runtime.coordinator.run import RunResult, run_job
 from isoscale.runtime.tools.verify import run_reference_ranks
 from isoscale.types import JobSpec, Settings
 

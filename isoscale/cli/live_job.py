@@ -137,7 +137,7 @@ def resume(
     ] = False,
 ) -> None:
     """Go on with a job whose coordinator is gone: with its executors if they live, else from its checkpoint."""
-    from isoscale.runtime.coordinator.shell import resume_job
+    from isoscale.runtime.coordinator.run import resume_job
 
     console = console_of_a_job()
     if not directory.is_dir():

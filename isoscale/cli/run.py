@@ -20,7 +20,7 @@ from isoscale.cli.promises import warn_if_broken
 from isoscale.cli.screen import console_of_a_job
 from isoscale.runtime.control.home import EXIT_ELSEWHERE
 from isoscale.runtime.control.server import Security, check_security
-from isoscale.runtime.coordinator.shell import RunResult, run_job
+from isoscale.runtime.coordinator.run import RunResult, run_job
 from isoscale.types import Settings
 
 __all__ = ["ToldExit", "report_failure", "report_success", "run", "show_traceback"]

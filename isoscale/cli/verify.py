@@ -24,7 +24,7 @@ from isoscale.kinds import DeviceSet
 from isoscale.protocol.events import read_events
 from isoscale.runtime.code.collect import Snapshot
 from isoscale.runtime.code.freezing import Frozen, code_kept_for
-from isoscale.runtime.coordinator.shell import RunResult, run_job
+from isoscale.runtime.coordinator.run import RunResult, run_job
 from isoscale.runtime.tools.verify import ReferenceResult, reference_spec, report_on, run_reference_ranks
 from isoscale.types import JobSpec
 

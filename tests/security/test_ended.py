@@ -17,7 +17,7 @@ from isoscale.protocol.files import write_json_atomic
 from isoscale.runtime.control.directory import Control, read_address, saved
 from isoscale.runtime.control.executor_link import open_socket
 from isoscale.runtime.control.join import ask_to_join
-from isoscale.runtime.coordinator.shell import RunResult, resume_job
+from isoscale.runtime.coordinator.run import RunResult, resume_job
 from isoscale.types import JobSpec, Settings
 
 pytestmark = pytest.mark.timeout(60)

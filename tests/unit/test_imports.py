@@ -20,7 +20,7 @@ LIGHT = [
     "isoscale.scheduling",
     "isoscale.sim",
     "isoscale.core.numerics.factors",
-    "isoscale.runtime.coordinator.shell",
+    "isoscale.runtime.coordinator.run",
 ]
 
 CODE = """

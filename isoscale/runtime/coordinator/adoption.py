@@ -1,12 +1,15 @@
-"""Who may be alive of the executors that an earlier coordinator has left behind, as its list of them tells."""
+"""Executors that an earlier coordinator has left behind: who may be alive, and how long they may take to come. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Survivors", "survivors"]
+__all__ = ["Introductions", "Survivors", "survivors"]
+
+#: how long executors that are alive have to find a new coordinator
+_ADOPTION_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +38,35 @@ def survivors(left: Mapping[int, dict[str, Any]], machine: str, born: Callable[[
             else:
                 found.starting[executor] = (fields["pid"], fields["kind"])
     return found
+
+
+@dataclass(slots=True)
+class Introductions:
+    """The wait for survivors to say how far they are. If several live here and none comes, it is rather their machine
+    that is at fault, and they hold the job's state."""
+
+    #: how long they may take then
+    orphan_s: float
+    begun: float
+    #: to be said now
+    warning: str = ""
+    _told: bool = False
+
+    def goes_on(self, awaited: Set[int], heard: Set[int], mute: Collection[int], now: float) -> bool:
+        """Whether to wait for those who are `awaited` and not `heard`. `mute` ones run on this machine."""
+        self.warning = ""
+        if awaited <= heard:
+            return False
+        waited = now - self.begun
+        if waited <= _ADOPTION_S:
+            return True
+        silent = [executor for executor in mute if executor not in heard]
+        if len(silent) < 2 or awaited & heard or waited > self.orphan_s:
+            return False
+        if not self._told:
+            self._told = True
+            self.warning = (
+                f"{len(silent)} executors are alive and none has come to this coordinator: is their machine "
+                f"out of memory? They have {self.orphan_s:.0f} s"
+            )
+        return True

@@ -12,36 +12,34 @@ import contextlib
 import functools
 import os
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from isoscale.backends.local import born, is_executor, is_stopped
-from isoscale.clock import Clock, WallClock
+from isoscale.backends.local import born, is_stopped
+from isoscale.clock import Clock
 from isoscale.core.numerics.factors import differences
 from isoscale.errors import IsoscaleError
 from isoscale.kinds import DeviceSet
 from isoscale.protocol import messages as m
-from isoscale.runtime.code.collect import Snapshot
-from isoscale.runtime.code.freezing import Frozen, code_kept_at, freeze_anew, go_on_with, still_alive, what_changed
-from isoscale.runtime.control.directory import Control, closed_on_error, memory_directory, saved
-from isoscale.runtime.control.home import EXIT_ELSEWHERE, Home
+from isoscale.runtime.code.freezing import code_kept_at
+from isoscale.runtime.control.directory import Control, memory_directory
 from isoscale.runtime.control.host_id import machine_id
 from isoscale.runtime.control.server import Door, Security
-from isoscale.runtime.coordinator.adoption import survivors
+from isoscale.runtime.coordinator.adoption import Introductions, survivors
 from isoscale.runtime.coordinator.checkpoint_book import Published
+from isoscale.runtime.coordinator.conclusion import conclude, how_it_ended
 from isoscale.runtime.coordinator.interrupts import Interrupts
 from isoscale.runtime.coordinator.journal import Journal, Observer, RunResult
 from isoscale.runtime.coordinator.liveness import Hearing, Verdict
 from isoscale.runtime.coordinator.own_time import OwnTime
 from isoscale.runtime.coordinator.processes import FAREWELL_S, Processes
-from isoscale.runtime.coordinator.provenance import Provenance
+from isoscale.runtime.coordinator.reception import Reception
 from isoscale.runtime.coordinator.remote import Remote
+from isoscale.runtime.coordinator.residence import Residence
 from isoscale.runtime.coordinator.script_output import Output
 from isoscale.runtime.coordinator.status import status_of
+from isoscale.runtime.coordinator.watch import Watch
 from isoscale.runtime.membership.desk import Desk
 from isoscale.runtime.membership.dispatch import hear, may_say
 from isoscale.runtime.membership.headway import Headway
@@ -52,7 +50,6 @@ from isoscale.runtime.membership.instructions import (
     Fail,
     Instruction,
     Kill,
-    ReportedError,
     Restart,
     Start,
     Stop,
@@ -60,100 +57,17 @@ from isoscale.runtime.membership.instructions import (
 )
 from isoscale.runtime.membership.progress import Progress
 from isoscale.runtime.membership.state_machine import Membership
-from isoscale.runtime.membership.target import Aside, Goal, PlanEntry
-from isoscale.types import JobSpec, Level, Placement, Settings, Whereabouts
+from isoscale.runtime.membership.target import Goal, PlanEntry
+from isoscale.types import JobSpec, Level, Settings, Whereabouts
 
-__all__ = ["Observer", "RunResult", "resume_job", "run_job"]
+__all__ = ["Coordinator"]
 
 _TICK_S = 0.2
-#: how long executors that are alive have to find a new coordinator
-_ADOPTION_S = 15.0
 #: settings that the log tells: how long things may take, and what there should be
 _TOLD = ("heartbeat_s", "lost_after_s", "stalled_after_s", "checkpoint_every", "spares", "spawn")
 
 
-async def run_job(
-    spec: JobSpec,
-    devices: DeviceSet,
-    observer: Observer,
-    *,
-    placement: Placement | None = None,
-    settings: Settings | None = None,
-    plan: Sequence[tuple[int, DeviceSet]] = (),
-    security: Security | None = None,
-    resume: bool = False,
-    heed_signals: bool = False,
-    new_code: bool = False,
-    code: Snapshot | Frozen | None = None,
-    clock: Clock | None = None,
-) -> RunResult:
-    """Run a job to its end. Cancelling the task ends all its processes.
-
-    `spec.out` must be a directory that this run has for itself (see `cli.options.claim_directory`); with `resume` it
-    goes on there from the newest whole checkpoint, with the code that it began with unless `new_code`. `code` was
-    collected, or kept for several runs, before. With `heed_signals` Ctrl-C and SIGTERM stop it after a checkpoint.
-    """
-    settings = settings or Settings()
-    control = Control(Path(spec.out))
-    with closed_on_error(control):
-        snapshot = code if isinstance(code, Snapshot) else None
-        if isinstance(code, Frozen):
-            frozen = code
-        elif resume:
-            frozen = go_on_with(spec, new_code=new_code, snapshot=snapshot)
-        else:
-            frozen = freeze_anew(spec, snapshot)
-    spec = frozen.of(spec)
-    coordinator = _Coordinator(spec, settings, devices, plan, control, observer, security, clock or WallClock())
-    coordinator.use_code(frozen)
-    if resume:
-        coordinator.provenance.begin_again()
-    if placement is not None:
-        coordinator.membership.first_shares = placement.shares
-    begin = coordinator.begin_from_checkpoint if resume else coordinator.begin
-    return await coordinator.run(begin, heed_signals=heed_signals)
-
-
-async def resume_job(
-    directory: Path,
-    observer: Observer,
-    *,
-    security: Security | None = None,
-    heed_signals: bool = False,
-    new_code: bool = False,
-    clock: Clock | None = None,
-) -> RunResult:
-    """Take over a job whose coordinator is gone: with the executors that are alive, else from a checkpoint.
-
-    With `new_code` from a checkpoint only, and with the script as it is now. Raises UserError.
-    """
-    control = Control(directory, field="DIR")
-    with closed_on_error(control):
-        job = control.load_job()
-        spec = replace(job.spec, out=str(directory.resolve()))  # it may have been moved since
-        alive = survivors(control.load_executors(), machine_id(), born).local
-        if new_code and alive:
-            raise still_alive(directory, sorted(alive))
-        frozen = go_on_with(spec, new_code=new_code)
-    plan = [(step, DeviceSet.parse(devices)) for step, devices in job.plan]
-    coordinator = _Coordinator(
-        frozen.of(spec),
-        job.settings,
-        DeviceSet.parse(job.target),
-        plan,
-        control,
-        observer,
-        security or Security(certificate=job.certificate, key=job.key),
-        clock or WallClock(),
-    )
-    coordinator.use_code(frozen)
-    if not alive:
-        coordinator.provenance.begin_again()
-    coordinator.membership.goal.aside = [Aside(*one) for one in job.aside]
-    return await coordinator.run(coordinator.take_over, heed_signals=heed_signals)
-
-
-class _Coordinator:
+class Coordinator:
     def __init__(
         self,
         spec: JobSpec,
@@ -165,11 +79,11 @@ class _Coordinator:
         security: Security | None,
         clock: Clock,
     ) -> None:
-        self._spec = spec
         self._settings = settings
         self._observer = observer
         self._clock = clock
         self._control = control
+        security = security or Security()
         self.membership = Membership(
             spec,
             settings,
@@ -177,31 +91,29 @@ class _Coordinator:
             functools.partial(_level_differences, spec.determinism),
             store=str(control.meeting_place()),
         )
-        self._security = security or Security()
         self._time = OwnTime(clock, _TICK_S)
-        self._door = Door(control.token, settings.host, self._security, self._time.now)
-        self._door.on_executor = self._on_executor
-        self._door.on_message = self._on_message
-        self._door.on_request = self._on_request
-        self._door.on_joining = self._on_joining
-        trails = memory_directory(control.token)
-        self._processes = Processes(spec, self._door, control.path / "token", self._on_ended, trails)
-        self._output = Output(spec, observer.on_output, self._on_cut)
-        self._hearing = Hearing(settings)
-        self._remote = Remote(self._door, self._hearing)
-        self._outcome: asyncio.Future[Done | Fail | Stop] = asyncio.get_running_loop().create_future()
         self._journal = Journal(spec, observer, clock)
         self.membership.headway = Headway(self._journal.reached, self._journal.attempts)
-        self._home = Home(Path(spec.out), control.token)
-        self._place = Path(spec.out)
-        self._checkpoints = Published(spec, settings.keep_checkpoints, self._home.find, self._warn)
         self.membership.roster.reserve(self._journal.num_executors)
         # One that only ever waited is in no event, and may be alive.
         self.membership.roster.reserve(1 + max(control.load_executors(), default=-1))
-        self._hellos: dict[int, m.Hello] = {}
-        self._code: Frozen | None = None
-        self._told_changes = ""
-        self.provenance = Provenance(spec.out, spec.determinism, anew=True)
+        self._residence = Residence(spec, settings, control, security)
+        self._door = Door(control.token, settings.host, security, self._time.now)
+        trails = memory_directory(control.token)
+        self._processes = Processes(spec, self._door, control.path / "token", self._on_ended, trails)
+        self._output = Output(spec, observer.on_output, self._on_cut)
+        hearing = Hearing(settings)
+        self._watch = Watch(self._door, self._processes, hearing, self._journal)
+        self._remote = Remote(self._door, hearing)
+        self.reception = Reception(
+            self.membership, self._residence, settings, control.term, self._processes, self._remote, self._time.now
+        )
+        self._door.on_executor = self.reception.welcome
+        self._door.on_joining = self.reception.welcome_joining
+        self._door.on_message = self._on_message
+        self._door.on_request = self._on_request
+        self._checkpoints = Published(spec, settings.keep_checkpoints, self._residence.home.find, self._warn)
+        self._outcome: asyncio.Future[Done | Fail | Stop] = asyncio.get_running_loop().create_future()
         self._warnings: deque[str] = deque(maxlen=5)
         #: when the last step was committed
         self._stepped_at = self._time.now()
@@ -211,20 +123,15 @@ class _Coordinator:
         #: what happened before it was clear who is alive, to be looked at then; None at all other times
         self._deferred: list[Callable[[], list[Instruction]]] | None = None
 
-    def use_code(self, frozen: Frozen) -> None:
-        """What executors run from now on."""
-        self._code, self._processes.code = frozen, frozen.path
-        self.provenance = Provenance(self._spec.out, self._spec.determinism, anew=frozen.anew)
-
-    async def run(self, begin: Any, *, heed_signals: bool = False) -> RunResult:
+    async def run(self, begin: Callable[[], Awaitable[None]], *, heed_signals: bool = False) -> RunResult:
         started = self._clock.monotonic()
-        (Path(self._spec.out) / "logs").mkdir(exist_ok=True)
+        (self._residence.place / "logs").mkdir(exist_ok=True)
         ticker: asyncio.Task[None] | None = None
         interrupts = Interrupts(self._on_signal) if heed_signals else contextlib.nullcontext()
         async with self._door.open() as url:
             try:
                 self._control.announce(url)
-                self._save_job()
+                self._residence.save_job(self.membership.goal)
                 self._journal.write("coordinator_started", pid=os.getpid(), **self._terms())
                 self._tell_code()
                 journal = self._journal
@@ -238,14 +145,14 @@ class _Coordinator:
             finally:
                 if ticker is not None:
                     ticker.cancel()
-                remote = [executor for executor in self._hellos if executor not in self._processes]
+                remote = [executor for executor in self.reception.hellos if executor not in self._processes]
                 await asyncio.gather(self._remote.dismiss(remote), self._processes.close())
                 await self._output.finish()
-                self._perform(self._desk.close(self._how_it_ended()))
+                self._perform(self._desk.close(how_it_ended(self._journal.result)))
                 self._look_after_home()
-                place = Path(self._journal.result.saved or self._place / "final.pt").parent
-                rescued = self._home.is_rescued(place)
-                self._journal.close(list(self._hellos.values()), place, rescued=rescued)
+                place = Path(self._journal.result.saved or self._residence.place / "final.pt").parent
+                rescued = self._residence.home.is_rescued(place)
+                self._journal.close(list(self.reception.hellos.values()), place, rescued=rescued)
                 self._control.close()
         return self._journal.result
 
@@ -254,7 +161,7 @@ class _Coordinator:
         goal, settings = self.membership.goal, self._settings
         return {
             "term": self._control.term,
-            "determinism": self._spec.determinism,
+            "determinism": self.membership.spec.determinism,
             "target": str(goal.target),
             "plan": [[entry.step, str(entry.devices)] for entry in goal.plan],
             "settings": {name: getattr(settings, name) for name in _TOLD},
@@ -301,7 +208,7 @@ class _Coordinator:
                     self.membership.on_still_starting(executor, found.starting[executor][1], pid)
         await self._hear_from({*found.ready, *found.remote})
         for executor in found.ready:
-            if executor in self._processes and executor not in self._hellos:
+            if executor in self._processes and executor not in self.reception.hellos:
                 self._kill(executor, Verdict("it did not come to its new coordinator"))
         self._remote.expected.clear()
         deferred, self._deferred, self._desk.is_ready = self._deferred, None, True
@@ -310,26 +217,16 @@ class _Coordinator:
             self._perform(work())
 
     async def _hear_from(self, executors: set[int]) -> None:
-        """Wait until all of them that are alive have come to this coordinator, but not for ever.
-
-        If several live here and none comes, it is rather their machine that is at fault, and they hold the job's state.
-        """
-        begun, told = self._time.now(), False
+        """Wait until all of them that are alive have come to this coordinator, but not for ever."""
+        wait = Introductions(self._settings.orphan_s, self._time.now())
         while True:
-            awaited = {e for e in executors if e in self._processes or e in self._remote.expected}
-            if awaited <= set(self._hellos):
-                break
-            waited = self._time.now() - begun
-            if waited > _ADOPTION_S:
-                mute = [e for e in awaited if e in self._processes and not is_stopped(self._processes.pid_of(e))]
-                if len(mute) < 2 or awaited & set(self._hellos) or waited > self._settings.orphan_s:
-                    break
-                if not told:
-                    told = True
-                    self._warn(
-                        f"{len(mute)} executors are alive and none has come to this coordinator: is their machine "
-                        f"out of memory? They have {self._settings.orphan_s:.0f} s"
-                    )
+            local = {e for e in executors if e in self._processes}
+            mute = [e for e in local if not is_stopped(self._processes.pid_of(e))]
+            awaited = local | (executors & self._remote.expected)
+            if not wait.goes_on(awaited, set(self.reception.hellos), mute, self._time.now()):
+                return
+            if wait.warning:
+                self._warn(wait.warning)
             await asyncio.sleep(0.02)
 
     # ---- processes ----
@@ -351,36 +248,18 @@ class _Coordinator:
         self._save_executors()
 
     def _tell_code(self) -> None:
-        for event, fields in self._code.events if self._code is not None else ():
+        code = self.reception.code
+        for event, fields in code.events if code is not None else ():
             self._journal.write(event, **fields)
-        for warning in (*(self._code.warnings if self._code is not None else ()), self.provenance.warning):
-            if warning:
-                self._warn(warning)
+        for warning in (*(code.warnings if code is not None else ()), self.reception.provenance.warning):
+            self._warn(warning)
 
     async def _tell_changes(self) -> None:
         """Somebody comes later, and the script may have been edited: it does not run what it would run alone."""
-        changed = "" if self._code is None else await asyncio.to_thread(what_changed, self._code.manifest)
-        if changed and changed != self._told_changes:
-            self._told_changes = changed
-            self._warn(f"{changed}; isoscale stop, then isoscale resume --new-code takes the edited files")
+        self._warn(await self.reception.edited())
 
     def _save_executors(self) -> None:
-        fields = self._processes.identities()
-        for executor, known in fields.items():
-            one = self.membership.roster.get(executor)
-            known |= {"kind": one.kind if one is not None else "", "ready": executor in self._hellos}
-        for executor, hello in self._hellos.items():
-            if executor not in fields and executor in self.membership.roster:
-                fields[executor] = {"pid": hello.pid, "born": 0, "machine": hello.machine}
-        with contextlib.suppress(OSError):
-            self._control.save_executors(fields)
-
-    def _save_job(self) -> None:
-        plan = [(entry.step, entry.devices) for entry in self.membership.goal.plan]
-        with contextlib.suppress(OSError):
-            files, goal = (self._security.certificate, self._security.key), self.membership.goal
-            aside = tuple((one.executor, one.kind, one.gain) for one in goal.aside)
-            self._control.save_job(saved(self._spec, self._settings, goal.target, plan, *files, aside))
+        self._residence.save_executors(self._processes, self.reception.hellos, self.membership.roster)
 
     # ---- time ----
 
@@ -396,7 +275,9 @@ class _Coordinator:
             self._door.acknowledge()
             if self._outcome.done():
                 continue  # whoever is silent now may: it was told to go
-            for executor, verdict in self._judge(now):
+            warning, condemned = self._watch.judge(now, self.membership.roster, self.reception.hellos)
+            self._warn(warning)
+            for executor, verdict in condemned:
                 self._kill(executor, verdict)
             for executor, reason in self._remote.lost(now, set(self._processes)):
                 self._do(functools.partial(self.membership.on_lost, executor, reason))
@@ -405,56 +286,25 @@ class _Coordinator:
                 self._perform(self.membership.on_tick(now))
             self._perform(self._desk.tick(now))
 
-    def _judge(self, now: float) -> list[tuple[int, Verdict]]:
-        """Who is to be ended, of those who have not been."""
-        known = {e for e in (*self._processes, *self._hellos) if not self._processes.is_condemned(e)}
-        silences = {e: s for e in known if (s := self._door.silent_for(e, now)) is not None}
-        roster = self.membership.roster
-        if warning := self._hearing.listen(silences, roster.holders(), now, known - set(self._hellos)):
-            self._warn(warning)
-        local = {executor: self._processes.pid_of(executor) for executor in self._processes}
-        return self._hearing.judge(silences, roster, local, is_stopped)
-
     def _kill(self, executor: int, verdict: Verdict) -> None:
         """What this coordinator ends on its own judgement, as opposed to the end of the job."""
-        local, hello = executor in self._processes, self._hellos.get(executor)
-        if local and self._processes.is_condemned(executor):
-            return
-        self._journal.write(
-            "executor_killed",
-            executor=executor,
-            pid=self._processes.pid_of(executor) if local else hello.pid if hello is not None else 0,
-            reason=verdict.reason,
-            silent_s=None if verdict.silent_s is None else round(verdict.silent_s, 3),
-            limit_s=verdict.limit_s,
-        )
-        if local:
-            self._processes.kill(executor, verdict.reason)
-        else:
-            self._door.drop(executor)
+        if not self._watch.end(executor, verdict, self.reception.hellos.get(executor)):
             self._do(functools.partial(self.membership.on_lost, executor, verdict.reason))
             self._save_executors()
 
     def _look_after_home(self) -> None:
-        """Say so when the run's directory is not where it was."""
+        """Say so when the run's directory is not where it was; newcomers, commands and a successor find it."""
+        residence = self._residence
         with contextlib.suppress(OSError):
-            place = self._home.find()
-            if place != self._place:
-                self._place = place
-                self._warn(self._home.news(place))
-                self._settle(place)
-
-    def _settle(self, place: Path) -> None:
-        """Newcomers, commands and a successor find the run where it is now."""
-        self._spec = replace(self._spec, out=str(place))
-        (place / "logs").mkdir(exist_ok=True)
-        self._control.settle(place, self._door.url)
-        self._processes.moved(self._spec, self._control.path / "token")
-        if (kept := code_kept_at(place)).exists():
-            self._processes.code = kept
-        self._output.moved(self._spec)
-        self._save_job()
-        self._save_executors()
+            if news := residence.look():
+                self._warn(news)
+                residence.settle(self._door.url)
+                self._processes.moved(residence.spec, residence.token_file)
+                if (kept := code_kept_at(residence.place)).exists():
+                    self._processes.code = kept
+                self._output.moved(residence.spec)
+                residence.save_job(self.membership.goal)
+                self._save_executors()
 
     def _first(self) -> int | None:
         """Whose output is shown."""
@@ -465,39 +315,6 @@ class _Coordinator:
         self._journal.write("output_cut", executor=executor, lines=lines)
 
     # ---- connections ----
-
-    def _on_executor(self, executor: int) -> m.Welcome | None:
-        one = self.membership.roster.get(executor)
-        adopting = one is None and (executor in self._processes or executor in self._remote.expected)
-        if one is None and not adopting:
-            return None
-        kind = one.kind if one is not None else self.membership.goal.target.kinds[0]
-        return self._welcome(executor, kind)
-
-    def _on_joining(self, kind: str) -> m.Welcome | str:
-        """Somebody started `isoscale executor --join`: who it is, or why not."""
-        if self.membership.phase in ("done", "failed"):
-            return "the job has ended"
-        if kind not in self._spec.kinds:
-            return f"kind {kind} was not declared when the job began ({', '.join(self._spec.kinds)})"
-        executor = self.membership.on_joining(kind)
-        self._remote.may_join(executor, self._time.now())
-        beside = self._code.manifest.beside_script() if self._code is not None else {}
-        welcome = self._welcome(executor, kind)
-        return msgspec.structs.replace(welcome, code=beside, versions=self.provenance.versions)
-
-    def _welcome(self, executor: int, kind: str) -> m.Welcome:
-        return m.Welcome(
-            spec=self._spec, settings=self._settings, kind=kind, executor=executor, term=self._control.term
-        )
-
-    def _on_uses(self, executor: int, message: m.Uses) -> None:
-        roster = self.membership.roster
-        gathers = self.membership.phase == "gathering" and self._deferred is None
-        trains = gathers or roster[executor].state in ("member", "leaving")
-        error = self.provenance.hear(executor, message, trains=trains, known=roster.__contains__)
-        if error is not None and executor in self._hellos:  # else it is refused when it says hello
-            self._do(functools.partial(self.membership.on_unlike, executor, error))
 
     def _on_message(self, executor: int, message: m.FromExecutor) -> None:
         membership, journal = self.membership, self._journal
@@ -522,7 +339,7 @@ class _Coordinator:
                 journal.on_streamed(message)
             case m.Recorded():
                 journal.on_recorded(message)
-            case m.CheckpointWritten() if not self.provenance.spoiled:
+            case m.CheckpointWritten() if not self.reception.provenance.spoiled:
                 self._publish(executor, message)
             case m.CheckpointFailed():
                 self._warn(message.reason)
@@ -530,16 +347,15 @@ class _Coordinator:
             case m.Warned():
                 self._warn(message.message)
             case m.Saved():
-                saved_at = self._place / message.path
-                journal.result.saved = "" if saved_at.parent == self._home.out else str(saved_at)
+                journal.result.saved = self._residence.elsewhere(self._residence.place / message.path)
                 journal.write("checkpoint", step=message.step, path=message.path, seconds=message.seconds)
                 self._do(membership.on_result_saved)
             case m.Uses():
-                self._on_uses(executor, message)
+                gathers = membership.phase == "gathering" and self._deferred is None
+                self._object(executor, self.reception.compare(executor, message, gathers=gathers))
             case m.Landed():
                 self._do(lambda: hear(membership, executor, message, self._time.now()))
-                if (error := self.provenance.joined(executor)) is not None:
-                    self._do(functools.partial(membership.on_unlike, executor, error))
+                self._object(executor, self.reception.provenance.joined(executor))
             case m.Left():
                 pass  # its process ends, which is what counts
             case _:
@@ -547,18 +363,19 @@ class _Coordinator:
 
     def _on_introduction(self, executor: int, message: m.Hello | m.Rejoin) -> None:
         hello = message if isinstance(message, m.Hello) else message.hello
-        known = executor in self._hellos
-        self._hellos[executor] = hello
-        self._remote.came(executor)
-        if executor not in self._processes and hello.machine == machine_id() and is_executor(hello.pid, executor):
-            with contextlib.suppress(ProcessLookupError):
-                self._processes.adopt(executor, hello.pid)
+        is_new = self.reception.introduce(executor, hello)
         if isinstance(message, m.Hello):
-            self._do(functools.partial(self.membership.on_hello, message, self.provenance.objection(executor)))
-        elif not known:
+            objection = self.reception.provenance.objection(executor)
+            self._do(functools.partial(self.membership.on_hello, message, objection))
+        elif is_new:
             self.membership.on_rejoin(message)
-        if not known:
+        if is_new:
             self._save_executors()
+
+    def _object(self, executor: int, error: IsoscaleError | None) -> None:
+        """It runs other code, or reads other data, than the others."""
+        if error is not None:
+            self._do(functools.partial(self.membership.on_unlike, executor, error))
 
     # ---- requests ----
 
@@ -569,7 +386,7 @@ class _Coordinator:
             return m.Reply(ok=False, error=str(error), status=self.status())
         self._perform(instructions)
         if isinstance(request, m.Scale):
-            self._save_job()
+            self._residence.save_job(self.membership.goal)
         return m.Reply(ok=True, status=self.status(), id=accepted)
 
     def _on_signal(self, name: str, code: int) -> None:
@@ -600,7 +417,7 @@ class _Coordinator:
             self.membership,
             self._journal.result,
             term=self._control.term,
-            silences={executor: self._door.silent_for(executor, now) for executor in self._hellos},
+            silences={executor: self._door.silent_for(executor, now) for executor in self.reception.hellos},
             checkpoint=self._checkpoints.last_with_age(self._clock.monotonic()),
             messages=list(self._warnings),
             requests=self._desk.shown(now),
@@ -630,7 +447,7 @@ class _Coordinator:
                         continue
                     self._journal.write(instruction.event, **instruction.fields)
                     if instruction.event == "straggler" and instruction.fields["set_aside"]:
-                        self._save_job()
+                        self._residence.save_job(self.membership.goal)
                     if instruction.event == "generation" and not self.membership.sealed:
                         self._observer.on_begin(len(instruction.fields["members"]))
                 case Restart():
@@ -647,39 +464,22 @@ class _Coordinator:
         self._begin_at(path, step, restart.reason)
 
     def _warn(self, message: str) -> None:
-        self._warnings.append(message)
-        self._journal.write("warning", message=message)
+        """Unless there is nothing to say."""
+        if message:
+            self._warnings.append(message)
+            self._journal.write("warning", message=message)
 
     async def _conclude(self, outcome: Done | Fail | Stop, started: float) -> None:
         result = self._journal.result
         result.seconds = self._clock.monotonic() - started
+        last = conclude(result, outcome, rescued=self._residence.is_rescue(result.saved))
+        self._journal.write(last.event, **last.fields)
         if isinstance(outcome, Done):
-            result.exit_code, result.digest, result.step = 0, outcome.digest, outcome.step
-            result.stop_reason = outcome.stop_reason
-            if result.saved and self._home.is_rescued(Path(result.saved).parent):
-                result.exit_code = EXIT_ELSEWHERE
-            self._journal.write("finished", step=outcome.step, digest=outcome.digest)
             for executor in self._processes:
                 self._door.send(executor, m.Dismiss())
                 if not self.membership.has_finished(executor):
                     self._processes.kill(executor)  # a spare, a newcomer, or one that nobody needs any more
             await self._processes.ended(FAREWELL_S)
-            return
-        if isinstance(outcome, Stop):
-            result.exit_code, result.error = outcome.exit_code, outcome.told
-            self._journal.write("stopped", step=result.step, saved=outcome.saved, error=result.error)
-            return
-        error = outcome.error
-        result.exit_code = error.reported_exit_code if isinstance(error, ReportedError) else error.exit_code
-        result.error = str(error)
-        result.traceback = outcome.traceback
-        self._journal.write("failed", step=result.step, error=result.error)
-
-    def _how_it_ended(self) -> str:
-        result = self._journal.result
-        if result.exit_code == 0:
-            return f"the job finished at step {result.step}"
-        return result.error or f"the job was interrupted at step {result.step}"
 
 
 def _level_differences(level: Level, mine: Mapping[str, str], theirs: Mapping[str, str]) -> tuple[str, ...]:

@@ -41,7 +41,7 @@ from isoscale.errors import IsoscaleError
 from isoscale.kinds import DeviceSet, HostCapability, host_capability, profile_of
 from isoscale.protocol.events import read_events
 from isoscale.runtime.code.freezing import Frozen, freeze_anew
-from isoscale.runtime.coordinator.shell import Observer, RunResult, run_job
+from isoscale.runtime.coordinator.run import Observer, RunResult, run_job
 from isoscale.runtime.probes.verdict import NONDETERMINISTIC, Anatomy, Report, Run, judge
 from isoscale.types import JobSpec, Level
 

@@ -22,7 +22,7 @@ from isoscale.kinds import DeviceSet
 from isoscale.protocol import messages as m
 from isoscale.protocol.events import read_events
 from isoscale.runtime.code.freezing import Frozen
-from isoscale.runtime.coordinator.shell import Observer, RunResult, run_job
+from isoscale.runtime.coordinator.run import Observer, RunResult, run_job
 from isoscale.scheduling.planner import best_split
 from isoscale.types import JobSpec, Placement, Settings
 

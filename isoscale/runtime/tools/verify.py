@@ -22,7 +22,7 @@ from isoscale.backends.local import LocalProcess, NewLines, start_process
 from isoscale.kinds import executor_environment, profile_named, profile_of
 from isoscale.runtime.code.freezing import Frozen
 from isoscale.runtime.code.launch import command_of
-from isoscale.runtime.coordinator.shell import RunResult
+from isoscale.runtime.coordinator.run import RunResult
 from isoscale.types import JobSpec
 
 if TYPE_CHECKING:
