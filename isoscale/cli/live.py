@@ -1,18 +1,18 @@
-"""How `isoscale status` looks: a job's state as a rich renderable. Reads nothing but the dict that it is given.
+"""How `isoscale status` looks: a job's state as a rich renderable. Reads nothing but the status that it is given.
 
-Every key may be missing or None; what is unknown is left out.
+What is unknown is left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from isoscale.cli.progress import count, duration
+from isoscale.protocol.status import ExecutorStatus, JobStatus
 
 __all__ = ["status_table"]
 
@@ -35,10 +35,10 @@ _MAX_MESSAGES = 5
 _MAX_EXECUTORS = 64
 
 
-def status_table(status: Mapping[str, Any]) -> RenderableType:
+def status_table(status: JobStatus) -> RenderableType:
     """A headline, the progress, a row per executor, and what is under way."""
     parts: list[RenderableType] = [_headline(status), _progress(status)]
-    executors = [entry for entry in _list(status.get("executors")) if isinstance(entry, Mapping)]
+    executors = status.get("executors", [])
     if executors:
         parts += [Text(), _executors(executors)]
         hidden = len(executors) - _MAX_EXECUTORS
@@ -48,19 +48,19 @@ def status_table(status: Mapping[str, Any]) -> RenderableType:
     return Group(*parts, *([Text(), *notes] if notes else []))
 
 
-def _headline(status: Mapping[str, Any]) -> Text:
+def _headline(status: JobStatus) -> Text:
     state = str(status.get("state") or "unknown")
     line = Text(str(status.get("job") or "job"), style="bold")
     line.append("  ").append(state, style=_STATE_STYLES.get(state, "bold"))
     if status.get("target"):
         line.append(f"  target {status['target']}", style="default")
-    for name in ("generation", "term"):
-        if status.get(name) is not None:
-            line.append(f"  {name} {status[name]}", style="dim")
+    for name, value in (("generation", status.get("generation")), ("term", status.get("term"))):
+        if value is not None:
+            line.append(f"  {name} {value}", style="dim")
     return line
 
 
-def _progress(status: Mapping[str, Any]) -> Text:
+def _progress(status: JobStatus) -> Text:
     step, total, rate = _number(status.get("step")), _number(status.get("total")), _number(status.get("steps_per_s"))
     line = Text()
     if step is not None and total:
@@ -81,7 +81,7 @@ def _progress(status: Mapping[str, Any]) -> Text:
     return line.append("  ".join(parts))
 
 
-def _executors(executors: Sequence[Mapping[str, Any]]) -> Table:
+def _executors(executors: Sequence[ExecutorStatus]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     # Fits 80 columns: an executor's line that is cut off would hide what it is looked at for.
     for name in ("executor", "kind", "pid", "state", "logical\nworkers", "turn", "idle", "silent"):
@@ -103,38 +103,35 @@ def _executors(executors: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
-def _notes(status: Mapping[str, Any]) -> list[RenderableType]:
+def _notes(status: JobStatus) -> list[RenderableType]:
     notes: list[RenderableType] = []
     if status.get("pending"):
         notes.append(Text.assemble(("pending  ", "cyan"), str(status["pending"])))
-    for one in _list(status.get("set_aside")):
-        if isinstance(one, Mapping):
-            words = f"executor {one.get('executor')} ({one.get('kind')}): {_number(one.get('gain')) or 1:.2f}x faster"
-            notes.append(Text.assemble(("set aside  ", "yellow"), f"{words} without it; isoscale scale takes it back"))
-    for request in _list(status.get("requests")):
-        if isinstance(request, Mapping) and request.get("outcome") is None:
-            words = f"{request.get('request')} {request.get('target') or ''}".strip()
-            waiting = f", {request.get('waits_for')} ({duration(_number(request.get('open_s')) or 0)})"
-            notes.append(Text.assemble((f"request {request.get('id')}  ", "cyan"), words, waiting))
-    streams = status.get("streams")
-    for name, stream in streams.items() if isinstance(streams, Mapping) else ():
+    for one in status.get("set_aside", []):
+        words = f"executor {one['executor']} ({one['kind']}): {one['gain']:.2f}x faster without it"
+        notes.append(Text.assemble(("set aside  ", "yellow"), f"{words}; isoscale scale takes it back"))
+    for request in status.get("requests", []):
+        if request["outcome"] is None:
+            words = f"{request['request']} {request.get('target', '')}".strip()
+            waiting = f", {request.get('waits_for', '')} ({duration(request.get('open_s', 0.0))})"
+            notes.append(Text.assemble((f"request {request['id']}  ", "cyan"), words, waiting))
+    for name, stream in status.get("streams", {}).items():
         words = f"epoch {stream['epoch']}, {stream['handed_out']} of {stream['partitions']} partitions given out"
         notes.append(Text.assemble((f"{name}  ", "dim"), f"{words}, {stream['samples']} samples used"))
     checkpoint = status.get("checkpoint")
-    if isinstance(checkpoint, Mapping) and checkpoint.get("step") is not None:
-        age = _number(checkpoint.get("age_s"))
-        words = f"of step {checkpoint['step']}" + ("" if age is None else f", {duration(age)} ago")
+    if checkpoint:
+        words = f"of step {checkpoint['step']}, {duration(checkpoint['age_s'])} ago"
         notes.append(Text.assemble(("checkpoint  ", "dim"), words))
-    for name, key, style in (("reason", "stop_reason", "dim"), ("error", "error", "red"), ("digest", "digest", "dim")):
-        if status.get(key):
-            notes.append(Text.assemble((f"{name}  ", style), str(status[key])))
-    messages = [str(message) for message in _list(status.get("messages"))]
-    notes += [Text.assemble(("! ", "yellow"), message) for message in messages[-_MAX_MESSAGES:]]
+    ended = (("reason", status.get("stop_reason"), "dim"), ("error", status.get("error"), "red"))
+    for name, value, style in (*ended, ("digest", status.get("digest"), "dim")):
+        if value:
+            notes.append(Text.assemble((f"{name}  ", style), value))
+    notes += [Text.assemble(("! ", "yellow"), message) for message in status.get("messages", [])[-_MAX_MESSAGES:]]
     return notes
 
 
-def _workers(block: object) -> Text:
-    if not isinstance(block, Sequence) or isinstance(block, str) or len(block) != 2:
+def _workers(block: Sequence[int] | None) -> Text:
+    if block is None:
         return Text("-", style="dim")
     first, last = block
     return Text(str(first) if first == last else f"{first}-{last}")
@@ -166,10 +163,6 @@ def _number(value: object) -> float | None:
     if isinstance(value, str) and value in ("nan", "inf", "-inf"):
         return float(value)
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def _list(value: object) -> Sequence[object]:
-    return value if isinstance(value, list | tuple) else ()
 
 
 def _text(value: object) -> str:

@@ -21,6 +21,7 @@ from isoscale.cli.run import ToldExit, report_failure, report_success
 from isoscale.cli.screen import console_of_a_job
 from isoscale.cli.waiting import answer_to
 from isoscale.errors import IsoscaleError, UserError
+from isoscale.protocol.status import JobStatus
 from isoscale.runtime.control.home import EXIT_ELSEWHERE
 from isoscale.runtime.control.job_handle import JobHandle
 
@@ -82,7 +83,7 @@ def status(
                     live.update(status_table(over))
 
 
-def _print(console: Console, found: dict[str, Any], directory: Path, *, as_json: bool, metrics: bool) -> None:
+def _print(console: Console, found: JobStatus, directory: Path, *, as_json: bool, metrics: bool) -> None:
     if as_json:
         typer.echo(json.dumps(found, indent=1))
     elif metrics:

@@ -1,12 +1,14 @@
-"""A job's status in the text format that Prometheus scrapes. Reads nothing but the dict that it is given.
+"""A job's status in the text format that Prometheus scrapes. Reads nothing but the status that it is given.
 
 What is unknown is left out, as in `isoscale status`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
+
+from isoscale.protocol.status import JobStatus
 
 __all__ = ["metrics_text"]
 
@@ -26,19 +28,19 @@ _OF_EXECUTOR = (
 )
 
 
-def metrics_text(status: Mapping[str, Any], run: str) -> str:
+def metrics_text(status: JobStatus, run: str) -> str:
     """`run` tells jobs of one script apart: the name of the run's directory."""
     # Not called "job": that label is the scraper's own.
     job = {"run": run}
     script = {**job, "script": str(status.get("job") or "")}
-    executors = [one for one in status.get("executors") or () if isinstance(one, Mapping)]
+    executors = status.get("executors", [])
     lines: list[str] = []
     state = str(status.get("state") or "unknown")
     lines += _family("isoscale_state", "1 for the state that the job is in.", [({**script, "state": state}, 1)])
     for name, key, words in _OF_JOB:
         lines += _family(name, words, [(job, status.get(key))])
     checkpoint = status.get("checkpoint")
-    if isinstance(checkpoint, Mapping):
+    if checkpoint:
         lines += _family("isoscale_checkpoint_step", "Step of the newest checkpoint.", [(job, checkpoint.get("step"))])
         lines += _family("isoscale_checkpoint_age_seconds", "Its age.", [(job, checkpoint.get("age_s"))])
     states = sorted({str(one.get("state")) for one in executors})

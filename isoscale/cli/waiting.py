@@ -10,6 +10,7 @@ from rich.status import Status
 from rich.text import Text
 
 from isoscale.cli.progress import duration
+from isoscale.protocol.status import JobStatus
 from isoscale.runtime.control.job_handle import JobHandle
 
 __all__ = ["answer_to"]
@@ -39,7 +40,7 @@ class _Waiting:
         if self._line is not None:
             self._line.stop()
 
-    def show(self, status: dict[str, Any]) -> None:
+    def show(self, status: JobStatus) -> None:
         waited = time.monotonic() - self._begun
         words = next((one.get("waits_for", "") for one in status["requests"] if one["id"] == self._request), "")
         if waited < _QUIET_S or not words:

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from isoscale.protocol.status import JobStatus
 from isoscale.types import JobSpec, Settings
 
 __all__ = [
@@ -465,7 +466,7 @@ class Reply(_Message, frozen=True, kw_only=True, tag=True):
     ok: bool
     #: what was refused and why
     error: str = ""
-    status: dict[str, Any] = {}
+    status: JobStatus | None = None
     #: of the request, if one was accepted: its answer is in a later `status`, and in the event log
     id: int | None = None
 

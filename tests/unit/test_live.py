@@ -1,13 +1,16 @@
 from __future__ import annotations
 
-from typing import Any
+import contextlib
+from typing import Any, cast
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
 from isoscale.cli.live import status_table
+from isoscale.protocol.status import JobStatus
 
 STATUS: dict[str, Any] = {
     "job": "digits.py",
@@ -18,6 +21,7 @@ STATUS: dict[str, Any] = {
     "total": 900,
     "epoch": 7,
     "loss": 0.3124,
+    "workers": 6,
     "steps_per_s": 15.25,
     "target": "cpu*3+cpu-sse*1",
     "executors": [
@@ -51,7 +55,7 @@ STATUS: dict[str, Any] = {
 def shown(status: dict[str, Any], *, width: int = 100, colour: bool = False) -> str:
     console = Console(width=width, force_terminal=colour, color_system="standard" if colour else None)
     with console.capture() as capture:
-        console.print(status_table(status))
+        console.print(status_table(cast(JobStatus, status)))
     return capture.get()
 
 
@@ -96,7 +100,7 @@ def test_a_silent_executor_stands_out() -> None:
 
 
 def test_one_logical_worker_is_one_number() -> None:
-    assert " 7   " in shown({"executors": [{"executor": 1, "logical_workers": [7, 7]}]})
+    assert " 7   " in shown({"executors": [{**STATUS["executors"][0], "logical_workers": [7, 7]}]})
 
 
 def test_a_diverged_loss_is_shown() -> None:
@@ -132,9 +136,10 @@ ANY = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(ma
 
 @settings(max_examples=40, deadline=None)
 @given(st.dictionaries(st.sampled_from(sorted(STATUS)), ANY), st.lists(st.dictionaries(st.text(max_size=9), ANY)))
-def test_nothing_breaks_it(status: dict[str, Any], executors: list[dict[str, Any]]) -> None:
-    shown(status)
-    shown({**status, "executors": [*executors, {**STATUS["executors"][0], **status}]})
+def test_what_the_decoder_lets_pass_can_be_shown(status: dict[str, Any], executors: list[dict[str, Any]]) -> None:
+    for junk in (status, {"executors": [*executors, {**STATUS["executors"][0], **status}]}):
+        with contextlib.suppress(msgspec.ValidationError):
+            shown(cast(dict[str, Any], msgspec.convert({**STATUS, **junk}, JobStatus)))
 
 
 def test_the_widest_executor_fits_80_columns() -> None:

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from isoscale.protocol import messages as m
+from isoscale.protocol.status import JobStatus
 from isoscale.types import JobSpec, Settings
 
 SPEC = JobSpec(workers=4, seed=7, order="tree", kinds=("cpu", "cpu-sse"), profile="sse", script_args=("--lr", "1"))
@@ -79,8 +80,15 @@ def test_a_clients_messages_come_back_as_they_were(message: m.FromClient) -> Non
 
 
 def test_a_reply_comes_back_as_it_was() -> None:
-    reply = m.Reply(ok=False, error="no", status={"step": 3, "executors": [{"pid": 1}], "loss": None})
+    status: JobStatus = {"job": "x.py", "state": "training", "step": 3, "loss": None, "workers": 4, "executors": []}
+    reply = m.Reply(ok=False, error="no", status=status)
     assert m.decode_reply(m.encode(reply)) == reply
+
+
+def test_a_status_that_is_none_is_refused() -> None:
+    frame = msgspec.msgpack.encode({"type": "Reply", "ok": True, "status": {"step": "many"}})
+    with pytest.raises(msgspec.ValidationError, match=r"status"):
+        m.decode_reply(frame)
 
 
 def test_the_samples_above_are_all_messages_there_are() -> None:

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
 from websockets.exceptions import WebSocketException
 from websockets.sync.client import ClientConnection
@@ -25,6 +25,7 @@ from websockets.sync.client import ClientConnection
 from isoscale.errors import IsoscaleError, UserError
 from isoscale.protocol import messages as m
 from isoscale.protocol.events import read_events
+from isoscale.protocol.status import JobStatus
 from isoscale.runtime.control.absence import absent, stopped
 from isoscale.runtime.control.directory import read_address
 from isoscale.runtime.control.executor_link import open_socket
@@ -90,8 +91,8 @@ class JobHandle:
         accepted = self._ask(m.Stop(now=now))
         return self.wait_answer(accepted["request"]) if wait else accepted
 
-    def status(self) -> dict[str, Any]:
-        return self._ask(m.GetStatus())
+    def status(self) -> JobStatus:
+        return cast(JobStatus, self._ask(m.GetStatus()))
 
     def profile(self) -> dict[str, Any]:
         """Measured speeds of the present executors: seconds per turn and idle share, by executor."""
@@ -101,7 +102,7 @@ class JobHandle:
             if one["logical_workers"] is not None
         }
 
-    def wait_for(self, done: Callable[[dict[str, Any]], bool], timeout_s: float = 60.0) -> dict[str, Any]:
+    def wait_for(self, done: Callable[[JobStatus], bool], timeout_s: float = 60.0) -> JobStatus:
         """Poll the status until `done` says so. Raises TimeoutError."""
         deadline = time.monotonic() + timeout_s
         while True:
@@ -116,7 +117,7 @@ class JobHandle:
         self,
         request: int,
         timeout_s: float | None = None,
-        on_wait: Callable[[dict[str, Any]], None] = lambda status: None,
+        on_wait: Callable[[JobStatus], None] = lambda status: None,
     ) -> dict[str, Any]:
         """Until the request of this id (`request` in what the call gave) is answered: its `outcome` and `detail`.
 
@@ -166,4 +167,5 @@ class JobHandle:
         reply = m.decode_reply(frame if isinstance(frame, bytes) else frame.encode())
         if not reply.ok:
             raise RequestRefusedError(reply.error)
-        return {**reply.status, "request": reply.id} if reply.id is not None else reply.status
+        status: dict[str, Any] = {**(reply.status or {})}
+        return {**status, "request": reply.id} if reply.id is not None else status

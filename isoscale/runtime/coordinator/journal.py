@@ -10,13 +10,14 @@ import contextlib
 from collections import deque
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from isoscale.clock import Clock
 from isoscale.errors import UserError
 from isoscale.protocol import messages as m
 from isoscale.protocol.events import EventLog, read_events
 from isoscale.protocol.files import write_json_atomic
+from isoscale.protocol.status import StreamStatus
 from isoscale.types import JobSpec
 
 __all__ = ["Journal", "Observer", "RunResult"]
@@ -61,7 +62,7 @@ class RunResult:
     loss: float | None = None
     logged: dict[str, Any] = field(default_factory=dict)
     #: by stream, how far its last known pass has come
-    streams: dict[str, dict[str, Any]] = field(default_factory=dict)
+    streams: dict[str, StreamStatus] = field(default_factory=dict)
     #: every logical worker's values per step, when the job records
     records: list[dict[str, dict[int, str]]] = field(default_factory=list)
     num_rescales: int = 0
@@ -192,7 +193,8 @@ class Journal:
             return
         self._seen_streamed.add(key)
         progress = {name: value for name, value in fields.items() if name != "to"}
-        self.result.streams[message.stream] = {**progress, "ended": message.event == "pass_ended"}
+        progress["ended"] = message.event == "pass_ended"
+        self.result.streams[message.stream] = cast(StreamStatus, progress)
         self._write(message.event, {"stream": message.stream, "step": message.step, **fields})
 
     def on_recorded(self, message: m.Recorded) -> None:

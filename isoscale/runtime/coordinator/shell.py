@@ -22,6 +22,7 @@ from isoscale.core.numerics.factors import differences
 from isoscale.errors import IsoscaleError
 from isoscale.kinds import DeviceSet
 from isoscale.protocol import messages as m
+from isoscale.protocol.status import JobStatus
 from isoscale.runtime.code.freezing import code_kept_at
 from isoscale.runtime.control.directory import Control, memory_directory
 from isoscale.runtime.control.host_id import machine_id
@@ -411,7 +412,7 @@ class Coordinator:
             since_step_s=self._time.now() - self._stepped_at,
         )
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> JobStatus:
         now = self._time.now()
         return status_of(
             self.membership,

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
+from isoscale.protocol.status import ExecutorStatus, JobState, JobStatus, RequestStatus
 from isoscale.runtime.coordinator.journal import RunResult
-from isoscale.runtime.membership.state_machine import Membership
+from isoscale.runtime.membership.state_machine import Membership, Phase
 from isoscale.types import Placement
 
 __all__ = ["status_of"]
+
+_STATES: dict[Phase, JobState] = {
+    "gathering": "starting",
+    "training": "training",
+    "done": "finished",
+    "failed": "failed",
+}
 
 
 def status_of(
@@ -21,11 +28,10 @@ def status_of(
     silences: Mapping[int, float | None],
     checkpoint: tuple[int, float] | None,
     messages: list[str],
-    requests: list[dict[str, Any]] | None = None,
-) -> dict[str, Any]:
+    requests: list[RequestStatus] | None = None,
+) -> JobStatus:
     attempt = membership.attempt
-    state = {"gathering": "starting", "training": "training", "done": "finished", "failed": "failed"}[membership.phase]
-    pending = None
+    state, pending = _STATES[membership.phase], None
     if attempt is not None:
         state = "rescaling"
         pending = f"generation {attempt.generation}: {len(attempt.members)} executors ({attempt.reason})"
@@ -34,7 +40,7 @@ def status_of(
     elif (pause := membership.pause_s()) > 0:
         pending = f"executors were lost before they were of use; others are started in {pause:.0f} s"
     placement = Placement(shares=membership.shares) if membership.shares else None
-    executors = []
+    executors: list[ExecutorStatus] = []
     for one in membership.roster:
         ranks = None
         if placement is not None and one.executor in membership.members:

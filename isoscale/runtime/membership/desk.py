@@ -13,6 +13,7 @@ from typing import Any
 
 from isoscale.errors import UserError
 from isoscale.protocol import messages as m
+from isoscale.protocol.status import RequestStatus
 from isoscale.runtime.membership.instructions import Ask, Emit, Instruction, Stop, Tell
 from isoscale.runtime.membership.progress import Progress
 from isoscale.runtime.membership.requests import Request, Requests, Standing
@@ -243,7 +244,7 @@ class Desk:
 
     # ---- what is shown ----
 
-    def shown(self, now: float) -> list[dict[str, Any]]:
+    def shown(self, now: float) -> list[RequestStatus]:
         """Open requests and the last answers, for `status`; of open ones also what they wait for."""
         shown = self._requests.shown(now)
         for one in shown:

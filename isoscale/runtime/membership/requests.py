@@ -10,14 +10,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
+from isoscale.protocol.status import Outcome, RequestStatus, Sort
 from isoscale.runtime.membership.instructions import Emit, Instruction
 
-__all__ = ["Outcome", "Request", "Requests", "Sort", "Standing"]
-
-Sort = Literal["scale", "migrate", "checkpoint", "stop"]
-Outcome = Literal["done", "overtaken", "refused", "given_up", "failed", "ended"]
+__all__ = ["Request", "Requests", "Standing"]
 
 #: answers that are still shown to whoever waits for one
 _MAX_SHOWN = 64
@@ -61,7 +59,7 @@ class Requests:
     #: the highest id that was ever given
     last: int = 0
     _open: dict[int, Request] = field(default_factory=dict)
-    _answered: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=_MAX_SHOWN))
+    _answered: deque[RequestStatus] = field(default_factory=lambda: deque(maxlen=_MAX_SHOWN))
 
     def accept(
         self, sort: Sort, *, target: str = "", away: tuple[int, ...] = (), reason: str, step: int, now: float
@@ -122,9 +120,9 @@ class Requests:
         asked = [one for one in self.open_of("checkpoint") if one.step <= step]
         return [instruction for one in asked for instruction in self.answer(one.id, "done", f"step {step}, {path}")]
 
-    def shown(self, now: float) -> list[dict[str, Any]]:
+    def shown(self, now: float) -> list[RequestStatus]:
         """For `status`: those that are open, then the last answers, newest last."""
-        waiting = [
+        waiting: list[RequestStatus] = [
             {
                 "id": one.id,
                 "request": one.request,
