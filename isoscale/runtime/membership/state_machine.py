@@ -88,6 +88,8 @@ class Membership:
     #: who has gone over in a recovery, and how many trained before it; 0 outside recoveries
     _recovered: dict[int, m.Switched] = field(default_factory=dict)
     _from: int = 0
+    #: newcomers with the state of a generation that a recovery has overtaken: needed until that one has sealed a step
+    _overtaken: set[int] = field(default_factory=set)
     #: of those who held the job's state, the one that was lost last
     _last: Loss | None = None
     _breakage: Breakage = field(default_factory=Breakage)
@@ -275,7 +277,7 @@ class Membership:
             return []
         if attempt is None or attempt.generation != generation:
             overtaken = generation < self.current and executor not in self.members
-            return [*self._overtake(executor), *self._reconcile()] if overtaken else []
+            return self._overtake(executor) if overtaken else []
         attempt.received.add(executor)
         return self._recover(attempt.orphaned) if attempt.orphaned else []
 
@@ -309,7 +311,7 @@ class Membership:
         else:
             self._patience.newcomers.joined()
         self._from = 0
-        return [*events, *self._release_leavers(), *self._reconcile()]
+        return [*events, *self._release_overtaken(), *self._release_leavers(), *self._reconcile()]
 
     def _follow(self, generation: int, members: tuple[int, ...], shares: tuple[int, ...]) -> list[Instruction]:
         """They have gone over to a generation that an earlier coordinator had prepared."""
@@ -373,9 +375,10 @@ class Membership:
         concerned = attempt is not None and generation == attempt.generation
         if attempt is not None and concerned and not attempt.switch_sent:
             return self._unformed(reason)
-        if not concerned and executor in self.roster and executor not in self.members and generation < self.current:
-            # It went over to a generation that a recovery has overtaken.
-            return [*self._recruiting.let_go(executor, "the others have gone on"), *self._reconcile()]
+        one = self.roster.get(executor)
+        if not concerned and one is not None and executor not in self.members and generation < self.current:
+            # It may have gone over to a generation that a recovery has overtaken. Without the state it waits on.
+            return self._overtake(executor) if one.state == "member" or executor in self._overtaken else []
         # Of an attempt that was dropped several may say so; the present generation trains all the same.
         if (concerned or generation == self.current) and self.phase == "training":
             self._breakage.report(reason, now)
@@ -464,12 +467,13 @@ class Membership:
         holders = [e for e in dict.fromkeys(candidates) if e in self.roster and self.roster[e].state == "member"]
         # Those who left before this coordinator came wait, with the state, until the others have sealed a step.
         holders = holders or [one.executor for one in self.roster if one.state == "member"]
+        holders = holders or sorted(executor for executor in self._overtaken if executor in self.roster)
         if not holders and attempt is not None:
             holders = [e for e in attempt.members if e in attempt.received and e in self.roster]
-            for executor in holders:
-                self.roster[executor].state = "member"
         if not holders:
             return self._orphan(attempt, reason)
+        for executor in holders:
+            self.roster[executor].state = "member"
         kept, dropped = tuple(sorted(holders[: self.spec.workers])), holders[self.spec.workers :]
         self._from = self._from or len(self.members)
         self.generation += 1
@@ -477,14 +481,23 @@ class Membership:
         instructions = self._formation(kept, self.shares).recover()
         for executor in dropped:
             instructions += self._recruiting.let_go(executor, "not needed")
-        for executor in sorted(attempt.received - set(kept)) if attempt is not None else ():
-            instructions += self._overtake(executor)
+        self._overtaken |= attempt.received if attempt is not None else set()
+        self._overtaken -= set(kept)
         # A newcomer that was waiting for state from a group that is no more waits on.
         return [*instructions, *self._announce()]
 
     def _overtake(self, newcomer: int) -> list[Instruction]:
-        """It has gone over, with the state, to a generation that will never be: it cannot come back."""
-        return self._recruiting.let_go(newcomer, "the others have gone on")
+        """It has gone over, with the state, to a generation that will never be: it cannot come back.
+
+        Whoever recovers may be dead as well, and not known to be. Until they have sealed a step it may be the last one.
+        """
+        self._overtaken.add(newcomer)
+        return [*self._release_overtaken(), *self._reconcile()] if self.sealed else []
+
+    def _release_overtaken(self) -> list[Instruction]:
+        released, self._overtaken = sorted(self._overtaken), set()
+        here = [executor for executor in released if executor in self.roster and executor not in self.members]
+        return [one for executor in here for one in self._recruiting.let_go(executor, "the others have gone on")]
 
     def _orphan(self, attempt: Attempt | None, reason: str) -> list[Instruction]:
         """Nobody is known to hold the state. A newcomer may have got it, and be about to say so."""
@@ -498,6 +511,7 @@ class Membership:
             return self._fail(IsoscaleError(self.headway.account(self.spec.out)))
         self._patience.newcomers.pause(pause_before(self.headway.attempts), self._patience.now)
         self.members, self.shares, self.sealed, self._ending.finished, self._last = (), (), False, {}, None
+        self._overtaken = set()
         instructions: list[Instruction] = []
         for one in self.roster:
             if one.state in ("approaching", "held"):
@@ -717,7 +731,7 @@ class Membership:
     # ---- parts ----
 
     def _split(self, members: tuple[int, ...]) -> tuple[int, ...]:
-        if members == self.members:
+        if self.sealed and members == self.members:
             return self.shares
         return self._balance.split(members, [self.roster[e].kind for e in members])
 
