@@ -44,8 +44,10 @@ from isoscale.runtime.executor.full_disk_output import forgive_full_disk
 from isoscale.runtime.executor.member import Leaving, Member
 from isoscale.runtime.executor.selfcheck import check_ring
 from isoscale.runtime.training.execute import code_of, execute, exit_of
-from isoscale.runtime.training.job import Job, Value, step_loss
+from isoscale.runtime.training.job import Job
 from isoscale.runtime.training.loader import Place
+from isoscale.runtime.training.loop import TrainingLoop
+from isoscale.runtime.training.sink import Value, step_loss
 from isoscale.runtime.training.state import atomic_save
 from isoscale.runtime.training.uses import Uses
 from isoscale.types import StepPlace
@@ -96,11 +98,11 @@ class _LinkSink:
     def audited(self, *, step: int, digest: str) -> None:
         self._link.send_fact(m.Audited(step=step, digest=digest))
 
-    def streamed(self, *, event: str, stream: str, step: int, fields: dict[str, Any]) -> None:
+    def streamed(self, *, event: str, stream: str, step: int, fields: dict[str, object]) -> None:
         self._link.send_fact(m.Streamed(event=event, stream=stream, step=step, fields=fields))
 
 
-def run_executor(train: Callable[[Job], Any]) -> NoReturn:
+def run_executor(train: Callable[[Job], object]) -> NoReturn:
     """Called by `isoscale.run` in a process that a coordinator started. Ends the process."""
     url, token_file, executor = env.coordinator(), env.token_file(), env.executor()
     assert url is not None
@@ -155,24 +157,24 @@ def _introduction(member: Member, told: list[Uses]) -> m.Rejoin | None:
     return rejoin
 
 
-def _run(train: Callable[[Job], Any], welcome: m.Welcome, member: Member, home: Home, uses: Uses) -> int:
+def _run(train: Callable[[Job], object], welcome: m.Welcome, member: Member, home: Home, uses: Uses) -> int:
     """The training function, from where this executor comes in, and what is to be said of its end."""
-    job: Job | None = None
+    loop: TrainingLoop | None = None
     try:
-        job = _make_job(train, welcome, member)
-        job._on_data = uses.reads
-        digest = execute(job, train)
-        if job._approaching:
+        loop = _make_loop(train, welcome, member)
+        loop.on_data = uses.reads
+        digest = execute(loop, train)
+        if loop.approaching:
             raise ExecutorLostError(
                 executor=member.executor, pid=os.getpid(), generation=0, reason="the script ended before it could join"
             )
         member.writer.finish()
-        finished = m.Finished(executor=member.executor, step=job.step, digest=digest, stop_reason=job._stop_reason)
-        if job.is_main:
-            _save_result(job, member.link, home, finished)
+        finished = m.Finished(executor=member.executor, step=loop.step, digest=digest, stop_reason=loop.stop_reason)
+        if loop.is_main:
+            _save_result(loop, member.link, home, finished)
         member.finished = finished
         member.link.send(finished)
-        final = job
+        final = loop
         member.wait_dismissed(lambda: _save_result(final, member.link, home, finished))
     except Leaving as leaving:
         member.writer.finish()
@@ -180,11 +182,11 @@ def _run(train: Callable[[Job], Any], welcome: m.Welcome, member: Member, home: 
     except BaseException as error:
         if member.state == "finished":
             return 0  # nobody came back to hear of it, but the result is on disk
-        rank = job._engine.turn.logical_rank if job is not None else None
-        if job is not None:
+        rank = loop.engine.turn.logical_rank if loop is not None else None
+        if loop is not None:
             with contextlib.suppress(Exception):
-                _save_after_crash(job, member, home)
-        return _report_failure(member, job, rank, error)
+                _save_after_crash(loop, member, home)
+        return _report_failure(member, loop, rank, error)
     return 0
 
 
@@ -210,31 +212,31 @@ def _set_up(welcome: m.Welcome, host: str) -> m.Hello:
     )
 
 
-def _make_job(train: Callable[[Job], Any], welcome: m.Welcome, member: Member) -> Job:
+def _make_loop(train: Callable[[Job], object], welcome: m.Welcome, member: Member) -> TrainingLoop:
     spec, order = welcome.spec, member.wait_to_begin()
     sink = _LinkSink(member.link, member, spec.record)
     device = "cuda" if welcome.kind.startswith("cuda") else "cpu"
     if isinstance(order, m.Begin):
-        job = Job(spec, member.begin(order), sink, device=device, train_code=code_of(train))
+        loop = TrainingLoop(spec, member.begin(order), sink, device=device, train_code=code_of(train))
     else:
         # On its way a newcomer does everything alone, and to no effect.
         member.state = "approaching"
-        job = Job(spec, LocalExchange(spec.workers), sink, device=device, train_code=code_of(train))
-        job._approaching = True
-    member.attach(job)
+        loop = TrainingLoop(spec, LocalExchange(spec.workers), sink, device=device, train_code=code_of(train))
+        loop.approaching = True
+    member.attach(loop)
     if fault := env.fault():
         from isoscale.runtime.executor import fault_points
 
-        fault_points.install(fault, member, job)
+        fault_points.install(fault, member, loop)
     if spec.trace is not None:
         from isoscale.runtime.probes.trace import trace_job
 
-        trace_job(job, member.executor)
+        trace_job(loop, member.executor)
     elif spec.anatomy:
         from isoscale.runtime.probes.anatomy import dissect_job
 
-        dissect_job(job)
-    return job
+        dissect_job(loop)
+    return loop
 
 
 def _beat(member: Member) -> None:
@@ -267,20 +269,20 @@ def _catch_notice(member: Member) -> None:
     signal.signal(signal.SIGTERM, notice)
 
 
-def _save_result(job: Job, link: Link, home: Home, finished: m.Finished) -> None:
+def _save_result(loop: TrainingLoop, link: Link, home: Home, finished: m.Finished) -> None:
     start = time.perf_counter()
-    state = job._state.final(job.step)
+    state = loop.state.final(loop.step)
     result = {"step": finished.step, "digest": finished.digest, "stop_reason": finished.stop_reason}
     try:
         path = _written(home, state, result)
     except (OSError, RuntimeError) as error:  # torch's own writer raises the latter
         reason = next((e.strerror for e in (error, error.__context__) if isinstance(e, OSError) and e.strerror), error)
         raise IsoscaleError(
-            f"{job.out / RESULT}: training is done, but its result cannot be written ({reason}); free space on the "
-            f"disk, then isoscale resume {job.out} goes on from the last checkpoint"
+            f"{loop.out / RESULT}: training is done, but its result cannot be written ({reason}); free space on the "
+            f"disk, then isoscale resume {loop.out} goes on from the last checkpoint"
         ) from error
     shown = RESULT if path.parent == home.out else str(path)
-    link.send(m.Saved(step=job.step, path=shown, seconds=round(time.perf_counter() - start, 6)))
+    link.send(m.Saved(step=loop.step, path=shown, seconds=round(time.perf_counter() - start, 6)))
 
 
 def _written(home: Home, state: dict[str, Any], result: dict[str, Any]) -> Path:
@@ -301,20 +303,20 @@ def _write_result(place: Path, state: dict[str, Any], result: dict[str, Any]) ->
     return place / RESULT
 
 
-def _save_after_crash(job: Job, member: Member, home: Home) -> None:
+def _save_after_crash(loop: TrainingLoop, member: Member, home: Home) -> None:
     """The script raised. In a turn, the last committed step is still whole; outside turns it is half done."""
-    engine = job._engine
-    loader = next((one for one in job._training_loaders.values() if one.is_open), None)
+    engine = loop.engine
+    loader = next((one for one in loop.training_loaders.values() if one.is_open), None)
     in_turn = engine.turn.logical_rank is not None and engine.turn.training
     if in_turn and loader is not None and engine.contexts.can_rewind:
         engine.turn.logical_rank = None
         engine.rewind()
-        member.writer.write_now(job, loader, member.generation)
-    elif job.step and not job._approaching:
-        atomic_save(job._state.final(job.step), home.find() / "crashed.pt")
+        member.writer.write_now(loop, loader, member.generation)
+    elif loop.step and not loop.approaching:
+        atomic_save(loop.state.final(loop.step), home.find() / "crashed.pt")
 
 
-def _report_failure(member: Member, job: Job | None, logical_rank: int | None, error: BaseException) -> int:
+def _report_failure(member: Member, loop: TrainingLoop | None, logical_rank: int | None, error: BaseException) -> int:
     summary = "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]
     text, code = "", 1
     if isinstance(error, IsoscaleError):
@@ -331,7 +333,7 @@ def _report_failure(member: Member, job: Job | None, logical_rank: int | None, e
             traceback=text,
             logical_rank=logical_rank,
             exit_code=code,
-            step=job.step if job is not None else 0,
+            step=loop.step if loop is not None else 0,
         )
     )
     return _LOST if isinstance(error, ExecutorLostError) else code

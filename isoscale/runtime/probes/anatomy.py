@@ -30,7 +30,7 @@ from isoscale.runtime.probes.operators import bits
 from isoscale.runtime.probes.verdict import NONDETERMINISTIC, Anatomy, HiddenState, ModuleFact
 
 if TYPE_CHECKING:
-    from isoscale.runtime.training.job import Job
+    from isoscale.runtime.training.loop import TrainingLoop
 
 __all__ = ["dissect_job", "hidden_state", "measure"]
 
@@ -38,9 +38,9 @@ _GENERATORS = (torch.Generator, np.random.Generator, np.random.RandomState, rand
 _TORCH_OWN = frozenset({"_parameters", "_buffers", "_modules", "_flat_weights"})
 
 
-def dissect_job(job: Job) -> None:
+def dissect_job(loop: TrainingLoop) -> None:
     """Let an executor's job write `out`/anatomy.json when it ends."""
-    job._attach(_Dissector(job))
+    loop.attach(_Dissector(loop))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class _Call:
 
 @dataclass(slots=True)
 class _Dissector:
-    job: Job
+    loop: TrainingLoop
     calls: dict[str, _Call] = field(default_factory=dict)
     setup: str = ""
     factors: dict[str, str] = field(default_factory=dict)
@@ -76,14 +76,14 @@ class _Dissector:
 
     @property
     def _is_off(self) -> bool:
-        return self.job._spec.determinism == "off"
+        return self.loop.spec.determinism == "off"
 
     # ---- probe ----
 
     def before_step(self, step: int) -> None:
         if step != 1:
             return
-        self.setup = bits(dict(self.job._state.audited()))
+        self.setup = bits(dict(self.loop.state.audited()))
         self.factors = determinism.factors().to_dict()
         if self._is_off:
             torch.use_deterministic_algorithms(True, warn_only=True)
@@ -94,7 +94,7 @@ class _Dissector:
     def turn_begins(self, logical_rank: int, batch: Any) -> None:
         if self.calls:
             return
-        for path, module in _modules(self.job):
+        for path, module in _modules(self.loop):
             hook = module.register_forward_pre_hook(self._watch(path), with_kwargs=True)
             self._hooks.callback(hook.remove)
 
@@ -114,17 +114,17 @@ class _Dissector:
 
     def ended(self, step: int) -> None:
         self.after_step(step)
-        kernels = kernel_digests(self.job.device)
+        kernels = kernel_digests(self.loop.device)
         anatomy = Anatomy(
             factors=self.factors,
             kernels=kernels,
             fingerprint=combine_digests(kernels),
             setup=self.setup,
             modules=list(self._facts()),
-            hidden=list(hidden_state(_modules(self.job))),
+            hidden=list(hidden_state(_modules(self.loop))),
             nondeterministic=list(self.nondeterministic),
         )
-        (Path(self.job.out) / "anatomy.json").write_bytes(msgspec.json.encode(anatomy))
+        (Path(self.loop.out) / "anatomy.json").write_bytes(msgspec.json.encode(anatomy))
 
     def _watch(self, path: str) -> Any:
         def hook(module: torch.nn.Module, args: Any, kwargs: Any) -> None:
@@ -138,7 +138,7 @@ class _Dissector:
     def _facts(self) -> Iterator[ModuleFact]:
         known: dict[str, str] = {}
         counted: set[int] = set()
-        for path, module in _modules(self.job):
+        for path, module in _modules(self.loop):
             call = self.calls.get(path)
             digest = ""
             if call is not None and not self._is_off:
@@ -213,9 +213,9 @@ def hidden_state(modules: Iterator[tuple[str, torch.nn.Module]]) -> Iterator[Hid
                 yield HiddenState(where=f"{path}.{name}", holds=", ".join(kinds))
 
 
-def _modules(job: Job) -> Iterator[tuple[str, torch.nn.Module]]:
+def _modules(loop: TrainingLoop) -> Iterator[tuple[str, torch.nn.Module]]:
     """Every module of the job's models once, by its path; paths begin with the model's name."""
-    for name, model in job._state.models.items():
+    for name, model in loop.state.models.items():
         for path, module in model.module.named_modules():
             yield f"{name}.{path}" if path else name, module
 

@@ -22,7 +22,7 @@ from isoscale.core.encoding.digest import flat_state
 from isoscale.runtime.probes.operators import OperatorTrace, bits
 
 if TYPE_CHECKING:
-    from isoscale.runtime.training.job import Job
+    from isoscale.runtime.training.loop import TrainingLoop
 
 __all__ = ["Subject", "Tracer", "trace_job"]
 
@@ -48,12 +48,12 @@ class Subject:
             yield from ((f"{prefix}{path}", p.grad) for path, p in module.named_parameters())
 
 
-def trace_job(job: Job, executor: int) -> None:
+def trace_job(loop: TrainingLoop, executor: int) -> None:
     """Let an executor's job leave its trace."""
-    state = job._state
+    state = loop.state
     subject = Subject(lambda: {n: m.module for n, m in state.models.items()}, lambda: state.kept, state.values)
-    path = job.out / "trace" / f"executor-{executor}.jsonl"
-    job._attach(Tracer(path, job._spec.trace or 0, subject, lambda: job.is_main))
+    path = loop.out / "trace" / f"executor-{executor}.jsonl"
+    loop.attach(Tracer(path, loop.spec.trace or 0, subject, lambda: loop.is_main))
 
 
 class Tracer:

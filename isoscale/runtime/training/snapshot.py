@@ -20,23 +20,23 @@ from isoscale.errors import AuditError, UserError
 from isoscale.runtime.training.state import plain
 
 if TYPE_CHECKING:
-    from isoscale.runtime.training.job import Job
     from isoscale.runtime.training.loader import Loader
+    from isoscale.runtime.training.loop import TrainingLoop
 
 __all__ = ["FORMAT", "epoch_of", "is_place_of", "load_snapshot", "take_snapshot"]
 
 FORMAT = 2
 
 
-def take_snapshot(job: Job, loader: Loader, *, copy: bool) -> dict[str, Any]:
+def take_snapshot(loop: TrainingLoop, loader: Loader, *, copy: bool) -> dict[str, Any]:
     """Everything at this place. Without `copy` tensors are the job's own: use it before the job goes on."""
-    engine, contexts = job._engine, job._engine.contexts
-    snapshot = job._state.final(job.step, copy=copy)
+    engine, contexts = loop.engine, loop.engine.contexts
+    snapshot = loop.state.final(loop.step, copy=copy)
     snapshot["isoscale"] = {
         "format": FORMAT,
-        "workers": job.num_logical_workers,
+        "workers": loop.spec.workers,
         "models": {model.name: _model_state(model, copy=copy) for model in engine.models},
-        "contexts": {rank: contexts.state_of(rank) for rank in range(job.num_logical_workers)},
+        "contexts": {rank: contexts.state_of(rank) for rank in range(loop.spec.workers)},
         "streams": contexts.job_streams(),
         "seals": engine.seals,
         "vector": engine.last_vector,
@@ -44,10 +44,10 @@ def take_snapshot(job: Job, loader: Loader, *, copy: bool) -> dict[str, Any]:
             "loader": loader.name,
             "index": loader.index,
             "pass": loader.pass_in_epoch,
-            "epoch": job.epoch,
+            "epoch": loop.epoch,
             "totals": plain(loader.totals, "loader.totals"),
         },
-        "loaders": {name: one.batches.state() for name, one in job._all_loaders.items()},
+        "loaders": {name: one.batches.state() for name, one in loop.all_loaders.items()},
     }
     return snapshot
 
@@ -62,25 +62,25 @@ def is_place_of(snapshot: dict[str, Any], loader: Loader) -> bool:
     return bool(position["loader"] == loader.name and position["pass"] == loader.pass_in_epoch)
 
 
-def load_snapshot(job: Job, loader: Loader, snapshot: dict[str, Any]) -> None:
+def load_snapshot(loop: TrainingLoop, loader: Loader, snapshot: dict[str, Any]) -> None:
     """Make the job what it was when the snapshot was taken. Called with the script at that very place."""
-    engine, contexts, inner = job._engine, job._engine.contexts, snapshot["isoscale"]
-    _check(job, snapshot)
+    engine, contexts, inner = loop.engine, loop.engine.contexts, snapshot["isoscale"]
+    _check(loop, snapshot)
     states = snapshot.get("models") or {engine.models[0].name: snapshot["model"]} if engine.models else {}
     for model in engine.models:
         _load_model(model, states[model.name], inner["models"][model.name])
-    for name, thing in job._state.kept.items():
+    for name, thing in loop.state.kept.items():
         _load_kept(name, thing, snapshot[name])
-    job._state.values.clear()
-    job._state.values.update(plain(snapshot.get("state", {}), "job.state"))
+    loop.state.values.clear()
+    loop.state.values.update(plain(snapshot.get("state", {}), "job.state"))
     for rank, context in inner["contexts"].items():
         contexts.load_state_of(rank, context)
     contexts.load_job_streams(inner["streams"])
     position = inner["position"]
-    job.step, job.epoch = int(snapshot["step"]), int(position["epoch"])
+    loop.step, loop.epoch = int(snapshot["step"]), int(position["epoch"])
     engine.seals, engine.last_vector = int(inner["seals"]), inner["vector"]
     for name, state in inner["loaders"].items():
-        job._all_loaders[name].batches.load_state(state)
+        loop.all_loaders[name].batches.load_state(state)
     loader.index, loader.pass_in_epoch = int(position["index"]), int(position["pass"])
     loader.totals = dict(position["totals"])
 
@@ -157,7 +157,7 @@ def _same(a: Any, b: Any) -> bool:
     return bool(a == b) or (a != a and b != b)
 
 
-def _check(job: Job, snapshot: dict[str, Any]) -> None:
+def _check(loop: TrainingLoop, snapshot: dict[str, Any]) -> None:
     """The script that loads must have built what the script that saved had built."""
     inner = snapshot["isoscale"]
     saved = {
@@ -166,9 +166,9 @@ def _check(job: Job, snapshot: dict[str, Any]) -> None:
         "job.loader": set(inner["loaders"]),
     }
     here = {
-        "job.model": {model.name for model in job._engine.models},
-        "job.keep": set(job._state.kept),
-        "job.loader": set(job._all_loaders),
+        "job.model": {model.name for model in loop.engine.models},
+        "job.keep": set(loop.state.kept),
+        "job.loader": set(loop.all_loaders),
     }
     for call, names in saved.items():
         if names != here[call]:

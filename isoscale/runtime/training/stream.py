@@ -28,7 +28,7 @@ from isoscale.errors import UserError
 from isoscale.runtime.training.loader import Loader
 
 if TYPE_CHECKING:
-    from isoscale.runtime.training.job import Job
+    from isoscale.runtime.training.loop import TrainingLoop
 
 __all__ = ["StreamLoader", "StreamOptions", "make_stream", "stream_rule"]
 
@@ -53,8 +53,8 @@ class StreamOptions(TypedDict, total=False):
 
 
 class StreamLoader(Loader):
-    def __init__(self, job: Job, name: str, batches: StreamBatches, *, train: bool) -> None:
-        super().__init__(job, name, batches.carried, train=train)
+    def __init__(self, loop: TrainingLoop, name: str, batches: StreamBatches, *, train: bool) -> None:
+        super().__init__(loop, name, batches.carried, train=train)
         self._made, self._stream = batches, batches.stream
         self._last_num_steps = 0
 
@@ -64,8 +64,8 @@ class StreamLoader(Loader):
         return self._stream.counts()
 
     def _begin_pass(self) -> None:
-        seeds = self._job._engine.contexts.draw_base_seeds() if self._made.draws else []
-        self._made.begin(self._job.epoch, seeds)
+        seeds = self._loop.engine.contexts.draw_base_seeds() if self._made.draws else []
+        self._made.begin(self._loop.epoch, seeds)
 
     def _num_steps(self) -> int:
         return self._last_num_steps
@@ -90,17 +90,15 @@ class StreamLoader(Loader):
 
     def _seal_round(self, why: str) -> None:
         """A seal without turns, by which everybody learns what everybody has."""
-        job, engine = self._job, self._job._engine
+        loop, engine = self._loop, self._loop.engine
         engine.carried = self.batches
         handed_out = self.counts.handed_out
         where = (
             f"{self.name} {why} ({handed_out} partitions of {self._stream.source.identity}) before batch {self.index}"
         )
-        engine.seal_end(job._position(where, training=False), "")
+        sealed = engine.seal_end(loop.position(where, training=False), "")
         self._stream.end_round()
-        job._pace.outside()
-        if job._elastic is not None:
-            job._elastic.sealed(job)
+        loop.committed_evaluation(sealed)
 
     def _step(self) -> Iterator[Step]:
         yield from super()._step()
@@ -115,27 +113,28 @@ class StreamLoader(Loader):
     def _tell(self, event: str, **fields: Any) -> None:
         if not self._train:
             return
-        job, counts = self._job, asdict(self.counts)
+        loop, counts = self._loop, asdict(self.counts)
         counts["content"] = None if counts["content"] is None else f"{counts['content']:016x}"
-        sink = partial(job._sink.streamed, event=event, stream=self.name, step=job.step, fields=counts | fields)
-        job._tell(sink)
+        fact = partial(loop.sink.streamed, event=event, stream=self.name, step=loop.step, fields=counts | fields)
+        loop.tell(fact)
 
 
 def make_stream(
-    job: Job, name: str, source: Source | Dataset[Any], batch_size: int, options: StreamOptions
+    loop: TrainingLoop, source: Source | Dataset[Any], batch_size: int, options: StreamOptions
 ) -> StreamLoader:
-    rule = stream_rule(batch_size, options, num_logical_workers=job.num_logical_workers, seed=job._spec.seed)
-    stream = LogicalStream(
-        checked_source(source), rule, ledger=options.get("ledger", False), training=options.get("train", True)
-    )
+    """The command line's batch size, if it gives one, is for training only."""
+    name, workers, train = loop.new_loader_name("stream"), loop.spec.workers, options.get("train", True)
+    batch = loop.spec.batch or batch_size if train else batch_size
+    rule = stream_rule(batch, options, num_logical_workers=workers, seed=loop.spec.seed)
+    stream = LogicalStream(checked_source(source), rule, ledger=options.get("ledger", False), training=train)
     batches = StreamBatches(
         stream,
         options.get("transform"),
         options.get("collate_fn", default_collate),
         _processes(options),
-        num_logical_workers=job.num_logical_workers,
+        num_logical_workers=workers,
     )
-    return StreamLoader(job, name, batches, train=options.get("train", True))
+    return loop.add_loader(StreamLoader(loop, name, batches, train=train), source, train=train)
 
 
 def stream_rule(batch_size: int, options: StreamOptions, *, num_logical_workers: int, seed: int) -> Rule:
