@@ -18,7 +18,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from websockets.exceptions import WebSocketException
 from websockets.sync.client import ClientConnection
@@ -48,7 +48,7 @@ from isoscale.runtime.training.job import Job
 from isoscale.runtime.training.loader import Place
 from isoscale.runtime.training.loop import TrainingLoop
 from isoscale.runtime.training.sink import Value, step_loss
-from isoscale.runtime.training.state import atomic_save
+from isoscale.runtime.training.state import Tree, atomic_save
 from isoscale.runtime.training.uses import Uses
 from isoscale.types import StepPlace
 
@@ -272,7 +272,7 @@ def _catch_notice(member: Member) -> None:
 def _save_result(loop: TrainingLoop, link: Link, home: Home, finished: m.Finished) -> None:
     start = time.perf_counter()
     state = loop.state.final(loop.step)
-    result = {"step": finished.step, "digest": finished.digest, "stop_reason": finished.stop_reason}
+    result: dict[str, object] = {"step": finished.step, "digest": finished.digest, "stop_reason": finished.stop_reason}
     try:
         path = _written(home, state, result)
     except (OSError, RuntimeError) as error:  # torch's own writer raises the latter
@@ -285,7 +285,7 @@ def _save_result(loop: TrainingLoop, link: Link, home: Home, finished: m.Finishe
     link.send(m.Saved(step=loop.step, path=shown, seconds=round(time.perf_counter() - start, 6)))
 
 
-def _written(home: Home, state: dict[str, Any], result: dict[str, Any]) -> Path:
+def _written(home: Home, state: Tree, result: dict[str, object]) -> Path:
     """Where the result is: in the run's directory, or where that went, or beside it if it cannot be written."""
     place = home.find()
     try:
@@ -296,7 +296,7 @@ def _written(home: Home, state: dict[str, Any], result: dict[str, Any]) -> Path:
         return _write_result(home.rescue(), state, result)
 
 
-def _write_result(place: Path, state: dict[str, Any], result: dict[str, Any]) -> Path:
+def _write_result(place: Path, state: Tree, result: dict[str, object]) -> Path:
     atomic_save(state, place / RESULT)
     control_directory(place).mkdir(exist_ok=True)
     write_json_atomic(control_directory(place) / "result.json", result)

@@ -17,7 +17,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import NoReturn, cast
 
 import msgspec
 import torch
@@ -34,7 +34,8 @@ from isoscale.runtime.training.job import Job
 from isoscale.runtime.training.loader import Loader, Place
 from isoscale.runtime.training.loop import TrainingLoop
 from isoscale.runtime.training.sink import Value, step_loss
-from isoscale.runtime.training.snapshot import epoch_of, is_place_of, load_snapshot
+from isoscale.runtime.training.snapshot import epoch_of, is_place_of, load_snapshot, models_of, position_of
+from isoscale.runtime.training.state import Tree
 
 __all__ = ["run_replay"]
 
@@ -157,11 +158,10 @@ class _Replayer:
     def _compare_saved(self, loop: TrainingLoop, loader: Loader) -> None:
         """With the checkpoint of this very place: at the end of an epoch there are two with the same step."""
         saved = state_file.read(Path(self._request.saved))
-        if not is_place_of(saved, loader) or saved["isoscale"]["position"]["index"] != loader.index:
+        if not is_place_of(saved, loader) or position_of(saved)["index"] != loader.index:
             return
-        models = saved.get("models") or {"model": saved["model"]}
-        kept = {n: saved[n] for n, thing in loop.state.kept.items() if isinstance(thing, torch.optim.Optimizer)}
-        self._compare_digest(digest(models, kept))
+        optimizers = [n for n, thing in loop.state.kept.items() if isinstance(thing, torch.optim.Optimizer)]
+        self._compare_digest(digest(models_of(saved, "model"), {n: cast("Tree", saved[n]) for n in optimizers}))
         if not self._goes_on():
             raise _Arrived
 

@@ -26,6 +26,7 @@ from isoscale.runtime.training.stream import StreamLoader, StreamOptions, make_s
 __all__ = ["Job"]
 
 Kept = TypeVar("Kept")
+Module = TypeVar("Module", bound=torch.nn.Module)
 
 
 class Job:
@@ -64,12 +65,12 @@ class Job:
 
     def model(
         self,
-        module: torch.nn.Module,
+        module: Module,
         *,
         find_unused_parameters: bool = False,
         broadcast_buffers: bool = True,
         bucket_cap_mb: float | None = None,
-    ) -> Any:
+    ) -> Module:
         """Track a model as DDP would; returns the module itself. Call once per model, before the first step."""
         self._loop.add_model(
             module,
@@ -95,7 +96,13 @@ class Job:
         return self._loop.engine.contexts.add_per_worker(name, factory)
 
     def loader(
-        self, dataset: Dataset[Any], *, batch_size: int = 1, shuffle: bool = False, train: bool = True, **options: Any
+        self,
+        dataset: Dataset[object],
+        *,
+        batch_size: int = 1,
+        shuffle: bool = False,
+        train: bool = True,
+        **options: object,
     ) -> MapLoader:
         """Global steps over a map-style data set; `batch_size` is per logical worker, as in DDP.
 
@@ -104,7 +111,7 @@ class Job:
         return make_loader(self._loop, dataset, batch_size=batch_size, shuffle=shuffle, train=train, options=options)
 
     def stream(
-        self, source: Source | Dataset[Any], *, batch_size: int = 1, **options: Unpack[StreamOptions]
+        self, source: Source | Dataset[object], *, batch_size: int = 1, **options: Unpack[StreamOptions]
     ) -> StreamLoader:
         """Global steps over a source of unknown size (`isoscale.text_lines` and its kind), cut into partitions.
 
@@ -140,7 +147,7 @@ class Job:
     def out(self) -> Path:
         return self._loop.out
 
-    def log(self, **values: Any) -> None:
+    def log(self, **values: object) -> None:
         """Report values that are equal on all executors (accuracy, learning rate); written once."""
         loop, plain = self._loop, {name: _plain_value(name, value) for name, value in values.items()}
         loop.tell(partial(loop.sink.logged, step=loop.step, epoch=loop.epoch, values=plain))
@@ -159,7 +166,7 @@ class Job:
             atomic_save(thing, target)
 
 
-def _plain_value(name: str, value: Any) -> Value:
+def _plain_value(name: str, value: object) -> Value:
     if isinstance(value, torch.Tensor) or hasattr(value, "item"):
         value = value.item()
     if isinstance(value, bool | int | float | str | type(None)):

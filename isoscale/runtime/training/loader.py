@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from torch.utils.data import Dataset
 
@@ -20,6 +20,7 @@ from isoscale.data.loader import LogicalLoaders, sample_count
 
 if TYPE_CHECKING:
     from isoscale.runtime.training.loop import TrainingLoop
+    from isoscale.runtime.training.state import Tree
 
 __all__ = ["Batches", "Loader", "MapLoader", "Place", "make_loader"]
 
@@ -35,9 +36,9 @@ class Place(NamedTuple):
 class Batches(Carried, Protocol):
     """What a loader hands out, with the state in which it stands between steps."""
 
-    def state(self) -> dict[str, Any]: ...
+    def state(self) -> Tree: ...
 
-    def load_state(self, state: dict[str, Any]) -> None: ...
+    def load_state(self, state: Tree) -> None: ...
 
     def stop(self) -> None:
         """Let go of readers and processes; they come back when they are needed."""
@@ -100,7 +101,7 @@ class Loader(ABC):
         """Steps of a pass, 0 if unknown."""
 
     @abstractmethod
-    def _read(self, logical_rank: int, *, here: bool) -> Any:
+    def _read(self, logical_rank: int, *, here: bool) -> object:
         """The batch of a worker in the present step. `here` is False if it lives elsewhere and is only compared."""
 
     @abstractmethod
@@ -133,7 +134,7 @@ class Loader(ABC):
         if probe is not None:
             probe.after_step(loop.step)
 
-    def _fetch(self, logical_rank: int) -> Any:
+    def _fetch(self, logical_rank: int) -> object:
         loop, ranks = self._loop, self._loop.engine.ranks
         loop.pace.turn(loop.step, logical_rank, training=self._train)
         if logical_rank not in ranks:
@@ -179,12 +180,18 @@ class MapLoader(Loader):
     def _settle(self, ranks: range) -> None:
         self._loaders.open(ranks, self.index)
 
-    def _read(self, logical_rank: int, *, here: bool) -> Any:
+    def _read(self, logical_rank: int, *, here: bool) -> object:
         return self._loaders.fetch(logical_rank, self.index, NO_BATCH)
 
 
 def make_loader(
-    loop: TrainingLoop, dataset: Dataset[Any], *, batch_size: int, shuffle: bool, train: bool, options: dict[str, Any]
+    loop: TrainingLoop,
+    dataset: Dataset[object],
+    *,
+    batch_size: int,
+    shuffle: bool,
+    train: bool,
+    options: dict[str, object],
 ) -> MapLoader:
     """`options` are DataLoader's. The command line's batch size, if it gives one, is for training only."""
     loaders = LogicalLoaders(

@@ -107,20 +107,20 @@ class StreamLoader(Loader):
     def _settle(self, ranks: range) -> None:
         self._made.open(ranks, self.index)
 
-    def _read(self, logical_rank: int, *, here: bool) -> Any:
+    def _read(self, logical_rank: int, *, here: bool) -> object:
         return self._made.fetch(logical_rank, self.index, NO_BATCH, here=here)
 
-    def _tell(self, event: str, **fields: Any) -> None:
+    def _tell(self, event: str, **fields: object) -> None:
         if not self._train:
             return
-        loop, counts = self._loop, asdict(self.counts)
-        counts["content"] = None if counts["content"] is None else f"{counts['content']:016x}"
-        fact = partial(loop.sink.streamed, event=event, stream=self.name, step=loop.step, fields=counts | fields)
+        loop, counts = self._loop, self.counts
+        told = asdict(counts) | {"content": None if counts.content is None else f"{counts.content:016x}"}
+        fact = partial(loop.sink.streamed, event=event, stream=self.name, step=loop.step, fields=told | fields)
         loop.tell(fact)
 
 
 def make_stream(
-    loop: TrainingLoop, source: Source | Dataset[Any], batch_size: int, options: StreamOptions
+    loop: TrainingLoop, source: Source | Dataset[object], batch_size: int, options: StreamOptions
 ) -> StreamLoader:
     """The command line's batch size, if it gives one, is for training only."""
     name, workers, train = loop.new_loader_name("stream"), loop.spec.workers, options.get("train", True)
@@ -140,7 +140,7 @@ def make_stream(
 def stream_rule(batch_size: int, options: StreamOptions, *, num_logical_workers: int, seed: int) -> Rule:
     train = options.get("train", True)
     known = StreamOptions.__annotations__
-    given = cast("dict[str, Any]", options)
+    given = cast("dict[str, object]", options)
     for name in given:
         if name not in known:
             raise _refused(name, given[name], "no such option", f"known: batch_size, {', '.join(known)}")
@@ -170,10 +170,10 @@ def stream_rule(batch_size: int, options: StreamOptions, *, num_logical_workers:
 def _processes(options: StreamOptions) -> WorkerOptions | None:
     """Checked by torch's own loader, which is never iterated."""
     names = ("num_workers", "prefetch_factor", "worker_init_fn", "timeout")
-    given = {name: value for name, value in cast("dict[str, Any]", options).items() if name in names}
+    given: dict[str, Any] = {name: value for name, value in options.items() if name in names}
     check_processes(given.get("num_workers", 0), "job.stream(num_workers=...)")
     try:
-        stock: DataLoader[Any] = DataLoader(cast("Any", [0]), **given)
+        stock = DataLoader(cast("Dataset[int]", [0]), **given)
     except (ValueError, TypeError) as error:
         raise UserError(
             field="job.stream", value=given, problem=str(error), remedy="give options that torch's DataLoader takes"
