@@ -8,7 +8,6 @@ is a facade over it. Knows no file, no socket and no other process.
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -28,7 +27,7 @@ from isoscale.runtime.training.elastic import Elastic
 from isoscale.runtime.training.horizon import Horizon
 from isoscale.runtime.training.loader import Loader, Place
 from isoscale.runtime.training.probe import Probe
-from isoscale.runtime.training.sink import Sink
+from isoscale.runtime.training.sink import Facts, Sink
 from isoscale.runtime.training.speed import Pace
 from isoscale.runtime.training.state import JobState
 from isoscale.runtime.training.state_audit import StateAudit
@@ -38,8 +37,6 @@ from isoscale.types import JobSpec
 __all__ = ["TrainingLoop"]
 
 AnyLoader = TypeVar("AnyLoader", bound=Loader)
-#: facts that an executor could tell if the first one is lost
-_REMEMBERED = 256
 
 
 class TrainingLoop:
@@ -79,7 +76,7 @@ class TrainingLoop:
         self._stepping = False
         self._place = Place("", 0, 0)
         self._last_commit = time.perf_counter()
-        self._untold: deque[Callable[[], None]] = deque(maxlen=_REMEMBERED)
+        self._facts = Facts()
 
     @property
     def is_main(self) -> bool:
@@ -228,19 +225,10 @@ class TrainingLoop:
         if self.elastic is not None:
             self.elastic.sealed(self)
 
-    # ---- facts ----
-
     def tell(self, fact: Callable[[], None]) -> None:
-        """A fact that every executor knows is told by the first one. The others remember it for a while: it may be
-        gone before it could tell, and then its successor does."""
-        if self.approaching:
-            return
-        if not self.is_main:
-            self._untold.append(fact)
-            return
-        while self._untold:
-            self._untold.popleft()()
-        fact()
+        """A fact that every executor knows, as a call of the sink."""
+        if not self.approaching:
+            self._facts.tell(fact, is_main=self.is_main)
 
     # ---- the end, called by whoever runs the training function ----
 

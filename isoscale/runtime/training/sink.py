@@ -1,11 +1,12 @@
 """`Sink`, the way out for a job's facts: to the coordinator, to the console, or to whoever compares them.
 
-Says which facts there are. Where they go is the business of whoever implements it; which executor tells them is
-`runtime.training.loop`'s.
+Says which facts there are, and who tells them. Where they go is the business of whoever implements it.
 """
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from isoscale.core.totals import Combined
@@ -13,10 +14,12 @@ from isoscale.core.totals import Combined
 if TYPE_CHECKING:
     from isoscale.runtime.training.loader import Place
 
-__all__ = ["Sink", "Value", "step_loss"]
+__all__ = ["Facts", "Sink", "Value", "step_loss"]
 
 #: what `job.log` takes
 Value = float | int | str | bool | None
+#: facts that an executor could tell if the first one is lost
+_REMEMBERED = 256
 
 
 class Sink(Protocol):
@@ -35,6 +38,23 @@ class Sink(Protocol):
 
     def streamed(self, *, event: str, stream: str, step: int, fields: dict[str, object]) -> None:
         """Partitions of a stream were given out, or a pass over it ended."""
+
+
+class Facts:
+    """Facts that every executor knows. The first one tells them; the others remember them for a while: it may be gone
+    before it could tell, and then its successor does."""
+
+    def __init__(self) -> None:
+        self._untold: deque[Callable[[], None]] = deque(maxlen=_REMEMBERED)
+
+    def tell(self, fact: Callable[[], None], *, is_main: bool) -> None:
+        """`fact` is a call of the sink."""
+        if not is_main:
+            self._untold.append(fact)
+            return
+        while self._untold:
+            self._untold.popleft()()
+        fact()
 
 
 def step_loss(values: Combined) -> float | None:
