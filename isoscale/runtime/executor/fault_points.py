@@ -243,9 +243,9 @@ def _of_checkpoint(trigger: _Trigger) -> None:
 
 
 def _saving(trigger: _Trigger) -> None:
-    from isoscale.runtime.executor import process as executor
+    from isoscale.runtime.executor import result
 
-    (trigger.before if trigger.fault.point == "saving" else trigger.after)(executor, "_save_result")
+    (trigger.before if trigger.fault.point == "saving" else trigger.after)(result, "save_result")
 
 
 def _wrap_object(get: Callable[[_Trigger], object], name: str, *, after: bool = False) -> Callable[[_Trigger], None]:

@@ -54,17 +54,17 @@ class Loader(ABC):
 class StockLoader(Loader):
     """Over a stock DataLoader."""
 
-    def __init__(self, rank: Rank, loader: DataLoader[object], *, train: bool, smallest: int) -> None:
-        """`smallest` is how many samples an evaluation has for the rank with the most of them."""
+    def __init__(self, rank: Rank, loader: DataLoader[object], *, train: bool, most_samples: int) -> None:
+        """`most_samples` is how many of an evaluation's samples the rank with the most of them has."""
         super().__init__(rank, train=train)
         self._loader = loader
-        self._smallest = smallest
+        self._most_samples = most_samples
 
     def __len__(self) -> int:
         if self._train:
             return len(self._loader)
         assert self._loader.batch_size is not None
-        return -(-self._smallest // self._loader.batch_size)
+        return -(-self._most_samples // self._loader.batch_size)
 
     def _begin(self) -> tuple[Iterator[object], int]:
         orders: list[object] = [self._loader.sampler, self._loader.batch_sampler] if self._train else []

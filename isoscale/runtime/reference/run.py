@@ -174,15 +174,15 @@ class ReferenceJob:
         n = self._rank.spec.workers
         if "batch_sampler" in options:
             options["batch_sampler"] = options["batch_sampler"](self._rank.number, n)
-            return StockLoader(self._rank, DataLoader(dataset, **options), train=train, smallest=0)
+            return StockLoader(self._rank, DataLoader(dataset, **options), train=train, most_samples=0)
         if "sampler" in options:
             options["sampler"] = options["sampler"](self._rank.number, n)
-            return StockLoader(self._rank, DataLoader(dataset, batch_size, **options), train=train, smallest=0)
+            return StockLoader(self._rank, DataLoader(dataset, batch_size, **options), train=train, most_samples=0)
         sampler: Iterable[int] = range(self._rank.number, len(dataset), n)
         if train:
             sampler = DistributedSampler(dataset, n, self._rank.number, shuffle, seed=self._rank.spec.seed)
         stock = DataLoader(dataset, batch_size, sampler=sampler, **options)
-        return StockLoader(self._rank, stock, train=train, smallest=-(-len(dataset) // n))
+        return StockLoader(self._rank, stock, train=train, most_samples=-(-len(dataset) // n))
 
     def stream(self, source: object, *, batch_size: int = 1, **options: Unpack[StreamOptions]) -> StreamLoader:
         return StreamLoader(self._rank, source, batch_size, options)

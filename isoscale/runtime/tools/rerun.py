@@ -204,7 +204,8 @@ class _Replayer:
     def _compare_digest(self, logged: str | None) -> None:
         """One that differs stays, whatever comes after it."""
         differs = self._digest is not None and self._digest.replayed != self._digest.logged
-        if logged is not None and not differs and self._loop is not None:
+        assert self._loop is not None
+        if logged is not None and not differs:
             self._digest = Compared(step=self._request.step, replayed=self._loop.state.digest(), logged=logged)
 
     def _print(self, line: str) -> None:
