@@ -76,11 +76,11 @@ def worker(workload: int, level: Level, profile: str, index: int, members: int, 
 
     determinism.apply(level, 1, profile)
     load = workloads()[workload]
-    step, job = executor_side(load, index, members, store)
+    step, loop = executor_side(load, index, members, store)
     commands: dict[str, Callable[[int], Any]] = {
         "run": lambda count: [timed(step) for _ in range(count)],
         "run_ms": lambda milliseconds: list(timed_for(step, milliseconds / 1e3)),
-        "digest": lambda _: job._state.digest(),
+        "digest": lambda _: loop.state.digest(),
         "gemm": lambda _: gemm_gflops(torch),
     }
     print(json.dumps("ready"), flush=True)
@@ -96,25 +96,27 @@ def executor_side(load: Any, index: int, members: int, store: str) -> tuple[Call
     from isoscale.core.reduction.exchange import LocalExchange
     from isoscale.runtime.training.guards import guarded
     from isoscale.runtime.training.job import Job
+    from isoscale.runtime.training.loop import TrainingLoop
     from isoscale.runtime.transport.gloo import connect
     from isoscale.types import JobSpec
 
     torch.manual_seed(0)
     exchange = connect(store, Placement.even(WORKERS, members), index) if members > 1 else LocalExchange(WORKERS)
-    job = Job(JobSpec(workers=WORKERS), exchange, Quiet())
+    loop = TrainingLoop(JobSpec(workers=WORKERS), exchange, Quiet())
+    job = Job(loop)
     model = job.model(load.make())
     optimizer = job.keep("optimizer", torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9))
     loader = job.loader(load.data, batch_size=load.batch, shuffle=True)
     steps = endless(lambda: loader)
 
     def step() -> None:
-        with guarded(job._engine):
+        with guarded(loop.engine):
             for x, y in next(steps):
                 load.loss(model, x, y).backward()
             optimizer.step()
             optimizer.zero_grad()
 
-    return step, job
+    return step, loop
 
 
 def timed(work: Callable[[], None]) -> float:

@@ -27,6 +27,7 @@ from benchmarks.lib.measure import as_executor, quick_option, ratio_of, save
 from benchmarks.lib.models import Workload, megabytes, workloads
 from benchmarks.lib.sides import Quiet, endless
 from isoscale.runtime.training.job import Job
+from isoscale.runtime.training.loop import TrainingLoop
 from isoscale.runtime.transport.gloo import connect
 from isoscale.types import JobSpec, Placement
 
@@ -53,11 +54,14 @@ def stock_side(load: Workload, micro_batches: int) -> Step:
     return step
 
 
-def isoscale_side(load: Workload, placement: Placement, rank: int, order: Any, store: Path) -> tuple[Step, Job]:
+def isoscale_side(
+    load: Workload, placement: Placement, rank: int, order: Any, store: Path
+) -> tuple[Step, TrainingLoop]:
     torch.manual_seed(0)
-    job = Job(
+    loop = TrainingLoop(
         JobSpec(workers=placement.num_logical_workers, order=order), connect(str(store), placement, rank), Quiet()
     )
+    job = Job(loop)
     model = job.model(load.make())
     optimizer = job.keep("optimizer", torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9))
     loader = job.loader(load.data, batch_size=load.batch, shuffle=True)
@@ -69,7 +73,7 @@ def isoscale_side(load: Workload, placement: Placement, rank: int, order: Any, s
         optimizer.step()
         optimizer.zero_grad()
 
-    return step, job
+    return step, loop
 
 
 def interleaved(make: Callable[[int], dict[str, Step]], blocks: int, pairs: int) -> dict[str, list[list[float]]]:
@@ -91,13 +95,13 @@ def interleaved(make: Callable[[int], dict[str, Step]], blocks: int, pairs: int)
     return times
 
 
-def exchange_times(load: Workload, job: Job, repeats: int) -> float:
+def exchange_times(load: Workload, loop: TrainingLoop, repeats: int) -> float:
     """10th percentile of one exchange of all gradients, without any overlap, in milliseconds."""
-    model = job._engine.models[0]
+    model = loop.engine.models[0]
     spent = []
     for _ in range(repeats):
         model.begin_step()
-        for rank in job._engine.ranks:
+        for rank in loop.engine.ranks:
             model.sync.take(rank, [torch.ones_like(p) for p in model.params])
         dist.barrier()
         start = time.perf_counter()
@@ -134,13 +138,13 @@ def compare(
     load: Workload, n: int, orders: tuple[str, ...], rank: int, directory: Path, quick: bool
 ) -> list[dict[str, Any]]:
     placement = Placement.even(n, 2)
-    jobs: dict[str, Job] = {}
+    loops: dict[str, TrainingLoop] = {}
 
     def make(block: int) -> dict[str, Step]:
         sides: dict[str, Step] = {"a": stock_side(load, n // 2), "control": stock_side(load, n // 2)}
         for order in orders:
             store = directory / f"{load.name}-{n}-{order}-{block}"
-            sides[order], jobs[order] = isoscale_side(load, placement, rank, order, store)
+            sides[order], loops[order] = isoscale_side(load, placement, rank, order, store)
         return sides
 
     times = interleaved(make, 2, max(4, 12 // (n // 2)))
@@ -149,7 +153,7 @@ def compare(
     plain_ms = plain_all_reduce(sum(p.numel() for p in model.parameters()), 30)
     for order in orders:
         found = ratio_of({"a": times["a"], "control": times["control"], "b": times[order]})
-        exchange_ms = exchange_times(load, jobs[order], 30)
+        exchange_ms = exchange_times(load, loops[order], 30)
         limit = 1 / 0.98 if n == 2 else {"ddp": 1.10, "tree": 1.03}[order]
         rows.append(
             {

@@ -24,6 +24,7 @@ from isoscale.core.context import ContextSwitch
 from isoscale.core.reduction.exchange import LocalExchange
 from isoscale.runtime.training.guards import guarded
 from isoscale.runtime.training.job import Job
+from isoscale.runtime.training.loop import TrainingLoop
 from isoscale.types import JobSpec
 
 
@@ -45,14 +46,15 @@ def plain_side(load: Workload, k: int) -> Any:
 
 def isoscale_side(load: Workload, k: int, order: Any) -> Any:
     torch.manual_seed(0)
-    job = Job(JobSpec(workers=k, order=order), LocalExchange(k), Quiet())
+    loop = TrainingLoop(JobSpec(workers=k, order=order), LocalExchange(k), Quiet())
+    job = Job(loop)
     model = job.model(load.make())
     optimizer = job.keep("optimizer", torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9))
     loader = job.loader(load.data, batch_size=load.batch, shuffle=True)
     steps = endless(lambda: loader)
 
     def step() -> None:
-        with guarded(job._engine):
+        with guarded(loop.engine):
             for x, y in next(steps):
                 load.loss(model, x, y).backward()
             optimizer.step()
@@ -78,9 +80,9 @@ def switch_us() -> dict[str, float]:
 
 def _turn_overhead(load: Workload) -> float:
     """Engine time per turn: opening and closing turns around an empty user body with one backward."""
-    job = Job(JobSpec(workers=16), LocalExchange(16), Quiet())
-    model = job.model(load.make())
-    engine, one = job._engine, torch.ones(1, 1)
+    loop = TrainingLoop(JobSpec(workers=16), LocalExchange(16), Quiet())
+    model = Job(loop).model(load.make())
+    engine, one = loop.engine, torch.ones(1, 1)
     engine.contexts.start()
     spent: list[float] = []
     for _ in range(200):

@@ -27,6 +27,7 @@ from isoscale.core.streams import rng
 from isoscale.recipes.catalogue import Recipe, path_of
 from isoscale.runtime.training.guards import guarded
 from isoscale.runtime.training.job import Job
+from isoscale.runtime.training.loop import TrainingLoop
 from isoscale.types import JobSpec
 
 Train = Callable[[Any], None]
@@ -110,14 +111,15 @@ def under_isoscale(train: Train, k: int) -> Paced:
     """All k logical workers in this process, in the order of stock DDP."""
 
     def run(paced: Paced) -> None:
-        job = Job(JobSpec(workers=k), LocalExchange(k), Silent())
+        loop = TrainingLoop(JobSpec(workers=k), LocalExchange(k), Silent())
+        job = Job(loop)
         rng.seed_all(0)
         make_loader = job.loader
         guards = contextlib.ExitStack()
 
         def loader(*args: Any, train: bool = True, **options: Any) -> Any:
             made = make_loader(*args, train=train, **options)
-            return _Resting(made, paced, guards, lambda: guarded(job._engine)) if train else made
+            return _Resting(made, paced, guards, lambda: guarded(loop.engine)) if train else made
 
         job.loader = loader  # type: ignore[method-assign]
         with guards:

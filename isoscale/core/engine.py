@@ -83,6 +83,8 @@ class StepEngine:
         #: an executor, by position, was found to compute other bits than the rest; the second argument says where
         self.on_suspect: Callable[[int, str], None] = lambda index, reason: None
         self.on_doubt: Callable[[str], None] = lambda reason: None
+        #: is shown the end of every training turn that counts, its gradients and random streams still in place
+        self.on_turn_end: Callable[[int], None] | None = None
         #: what the loader of the present step carries along
         self.carried: Carried | None = None
         self._audits: Audits = {}
@@ -136,6 +138,8 @@ class StepEngine:
 
     def close_turn(self, logical_rank: int) -> None:
         if self.turn.training:
+            if self.on_turn_end is not None:
+                self.on_turn_end(logical_rank)
             if logical_rank in self._audits:
                 self._audit_digests[logical_rank] = self._gradient_digest()
             took_part = [model.close_turn(logical_rank) for model in self.models]

@@ -9,15 +9,16 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from isoscale import env
 from isoscale.core.numerics import determinism
 from isoscale.core.reduction.exchange import LocalExchange
 from isoscale.core.totals import Combined
 from isoscale.runtime.training.execute import check_seed, code_of, execute
-from isoscale.runtime.training.job import Job, Value
+from isoscale.runtime.training.job import Job
 from isoscale.runtime.training.loader import Place
+from isoscale.runtime.training.loop import TrainingLoop
+from isoscale.runtime.training.sink import Value
 from isoscale.types import JobSpec
 
 __all__ = ["ConsoleSink", "run_alone"]
@@ -44,11 +45,11 @@ class ConsoleSink:
     def audited(self, *, step: int, digest: str) -> None:
         pass
 
-    def streamed(self, *, event: str, stream: str, step: int, fields: dict[str, Any]) -> None:
+    def streamed(self, *, event: str, stream: str, step: int, fields: dict[str, object]) -> None:
         pass
 
 
-def run_alone(train: Callable[[Job], Any], *, workers: int | None = None, seed: int | None = None) -> None:
+def run_alone(train: Callable[[Job], object], *, workers: int | None = None, seed: int | None = None) -> None:
     given = env.seed()
     spec = JobSpec(
         workers=env.num_logical_workers() or workers or 1,
@@ -59,6 +60,6 @@ def run_alone(train: Callable[[Job], Any], *, workers: int | None = None, seed: 
     )
     check_seed(spec)
     determinism.apply(spec.determinism, spec.threads, spec.profile)
-    job = Job(spec, LocalExchange(spec.workers), ConsoleSink(), train_code=code_of(train))
-    digest = execute(job, train)
-    print(f"done: {job.step} steps, {spec.workers} logical workers, digest {digest[:16]}", file=sys.stderr)
+    loop = TrainingLoop(spec, LocalExchange(spec.workers), ConsoleSink(), train_code=code_of(train))
+    digest = execute(loop, train)
+    print(f"done: {loop.step} steps, {spec.workers} logical workers, digest {digest[:16]}", file=sys.stderr)

@@ -33,7 +33,7 @@ from isoscale.core.totals import Combined
 from isoscale.runtime.reference.rank import Rank
 from isoscale.runtime.reference.run import ReferenceJob
 from isoscale.runtime.training.execute import code_of, execute
-from isoscale.runtime.training.job import Job
+from isoscale.runtime.training.loop import TrainingLoop
 from isoscale.runtime.transport.gloo import connect
 from isoscale.types import JobSpec, Placement
 
@@ -81,24 +81,24 @@ def run_elastic(train: Train, spec: JobSpec, directory: Path, shares: tuple[int,
     placement, sink = Placement(shares=shares), Records()
     exchange: Any = LocalExchange(spec.workers) if len(shares) == 1 else connect(str(directory / "e"), placement, index)
     try:
-        job = Job(spec, exchange, sink, train_code=code_of(train))
-        execute(job, train)
+        loop = TrainingLoop(spec, exchange, sink, train_code=code_of(train))
+        execute(loop, train)
     finally:
         if len(shares) > 1:
             exchange.retire(None)
-    models = {name: model.module for name, model in job._state.models.items()}
+    models = {name: model.module for name, model in loop.state.models.items()}
     own = {-1: streams()}
     for rank in placement.ranks_of(index):
         own[rank] = {}
-        for name, model in job._state.models.items():
+        for name, model in loop.state.models.items():
             mine = model.buffers.own.get(rank, model.buffers.shared)
             if not model.buffers.broadcast:
                 own[rank] |= {f"buffer {name}.{b}": text(v) for b, v in zip(model.buffers.names, mine, strict=True)}
-        if job._engine.contexts.started:
-            kept = job._engine.contexts._streams[rank]
+        if loop.engine.contexts.started:
+            kept = loop.engine.contexts._streams[rank]
             own[rank] |= stream_digests(kept.python.state, legacy(kept.numpy), kept.torch)
-    final = state(job._state.final(job.step), models, job._state.kept)
-    return Part(job.step, final, sink.logged_values, own, sink.audits)
+    final = state(loop.state.final(loop.step), models, loop.state.kept)
+    return Part(loop.step, final, sink.logged_values, own, sink.audits)
 
 
 def state(final: dict[str, Any], models: dict[str, Any], kept: dict[str, Any]) -> dict[str, str]:

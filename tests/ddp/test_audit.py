@@ -16,6 +16,7 @@ from isoscale.core.reduction.exchange import LocalExchange
 from isoscale.errors import AuditError
 from isoscale.runtime.training.execute import code_of, execute
 from isoscale.runtime.training.job import Job
+from isoscale.runtime.training.loop import TrainingLoop
 from isoscale.types import JobSpec
 
 
@@ -36,7 +37,7 @@ class Audits:
 def run_alone(train: Callable[[Job], None], **spec: Any) -> list[int]:
     """All logical workers in this process, with the options a user gets; returns the audited steps."""
     sink = Audits()
-    execute(Job(JobSpec(workers=2, **spec), LocalExchange(2), sink, train_code=code_of(train)), train)
+    execute(TrainingLoop(JobSpec(workers=2, **spec), LocalExchange(2), sink, train_code=code_of(train)), train)
     return sink.steps
 
 

@@ -20,6 +20,7 @@ from isoscale.core.reduction.exchange import LocalExchange
 from isoscale.errors import PositionError, TurnRuleError, UserError
 from isoscale.runtime.training.execute import code_of, execute
 from isoscale.runtime.training.job import Job
+from isoscale.runtime.training.loop import TrainingLoop
 from isoscale.types import JobSpec
 
 Train = Callable[[Job], None]
@@ -33,12 +34,12 @@ class Silence:
     def audited(self, **facts: Any) -> None: ...
 
 
-def run_alone(train: Train, *, workers: int = 2) -> Job:
+def run_alone(train: Train, *, workers: int = 2) -> TrainingLoop:
     """All logical workers in this process."""
     spec = JobSpec(workers=workers, seed=3, audit_every=3)
-    job = Job(spec, LocalExchange(workers), Silence(), train_code=code_of(train))
-    execute(job, train)
-    return job
+    loop = TrainingLoop(spec, LocalExchange(workers), Silence(), train_code=code_of(train))
+    execute(loop, train)
+    return loop
 
 
 def broken_rule(train: Train, *, at: str | None, rank: int | None = 0) -> str:

@@ -21,7 +21,7 @@ from isoscale.core.numerics.fingerprint import combine_digests, kernel_digests
 from isoscale.core.reduction.exchange import LocalExchange
 from isoscale.core.totals import Combined
 from isoscale.runtime.training.execute import execute
-from isoscale.runtime.training.job import Job
+from isoscale.runtime.training.loop import TrainingLoop
 from isoscale.types import JobSpec
 
 PROFILE = "sse"
@@ -124,8 +124,8 @@ class Losses:
 
 def run(train: Callable[[Any], None], workers: int, order: Any) -> dict[str, Any]:
     sink = Losses()
-    job = Job(JobSpec(workers=workers, seed=SEED, order=order, profile=PROFILE), LocalExchange(workers), sink)
-    return {"digest": execute(job, train), "losses": sink.losses}
+    spec = JobSpec(workers=workers, seed=SEED, order=order, profile=PROFILE)
+    return {"digest": execute(TrainingLoop(spec, LocalExchange(workers), sink), train), "losses": sink.losses}
 
 
 def main() -> None:

@@ -26,7 +26,6 @@ from isoscale.runtime.checkpoint.files import (
     Written,
     at_or_before,
     clean_temporaries,
-    load,
     newest,
     publish,
     write,
@@ -68,7 +67,7 @@ def test_what_is_published_is_found_and_loaded(tmp_path: Path) -> None:
     found = newest(tmp_path / "checkpoints", refuse)
     assert found is not None
     assert (found.path, found.step, found.identity) == (path, 40, IDENTITY)
-    assert same(load(found), state_of(40))
+    assert same(state_file.read(found.path), state_of(40))
     assert same(torch.load(path, weights_only=True), state_of(40))
 
 
@@ -100,7 +99,7 @@ def test_every_state_comes_back_or_is_refused_at_once(tmp_path: Path, tree: Any)
     publish(tmp_path, written, 1)
     found = newest(tmp_path, refuse)
     assert found is not None
-    assert same(load(found)["tree"], tree)
+    assert same(state_file.read(found.path)["tree"], tree)
 
 
 def test_only_what_is_seen_of_a_storage_is_written(tmp_path: Path) -> None:
@@ -131,7 +130,7 @@ def test_packed_state_is_written_without_another_copy(tmp_path: Path) -> None:
     publish(tmp_path, write(tmp_path, views, step=1, identity=IDENTITY, tag="e0"), 1)
     found = newest(tmp_path, refuse)
     assert found is not None
-    assert same(load(found), state)
+    assert same(state_file.read(found.path), state)
 
 
 def test_nothing_is_visible_before_it_is_published(tmp_path: Path) -> None:
@@ -309,7 +308,7 @@ def test_loading_runs_nothing_even_if_the_digests_agree(
     else:
         torch.save({"x": Bomb()} if contents == "bomb" else [1], found.path)
     with pytest.raises(CheckpointError, match="cannot load it") as caught:
-        load(found)
+        state_file.read(found.path)
     assert "weights_only" not in str(caught.value)
     assert "\n" not in str(caught.value)
     assert not Path("exploded").exists()
@@ -468,7 +467,7 @@ def test_two_writers_of_one_step(tmp_path: Path) -> None:
     publish(tmp_path, written["new"], 1)
     found = newest(tmp_path, refuse)
     assert found is not None
-    assert load(found)["step"] == 2
+    assert state_file.read(found.path)["step"] == 2
     assert clean_temporaries(tmp_path, in_use=["old"]) == 0
     assert clean_temporaries(tmp_path) == 2
     assert names(tmp_path) == ["step-00000009.json", "step-00000009.pt"]

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from isoscale.errors import UserError
+from isoscale.runtime.reference.outcome import Outcome
 from isoscale.runtime.tools.compare import Side, compare, same_bits
 from isoscale.runtime.tools.explain import Record, first_difference, sentence, what_was_equal
 from isoscale.runtime.tools.replay import RunLog, check_request, compare_loss, read_log
@@ -61,9 +62,9 @@ def test_minus_zero_is_not_zero_and_dtypes_and_shapes_count() -> None:
 def test_the_first_logged_value_that_differs_is_named() -> None:
     values = [side().values[0], {"loss": {0: (0.4).hex()}}]
     report = compare(side(), side(values=values))
-    first = report.first_value
+    first = report.checks[1].first
     assert first is not None
-    assert (first.step, first.logical_rank) == (2, 1)
+    assert first.where == "step 2, logical worker 1: loss"
     assert first.reference == "not logged"
 
 
@@ -82,9 +83,9 @@ def test_an_unequal_digest_alone_is_a_difference() -> None:
 
 
 def test_blame_goes_to_the_silent_rank_then_to_the_oldest_error() -> None:
-    fine = Exit(rank=0, reason="exit code 0", outcome={"ok": True})
-    late = Exit(rank=1, reason="exit code 1", outcome={"ok": False, "t": 2.0})
-    early = Exit(rank=2, reason="exit code 1", outcome={"ok": False, "t": 1.0})
+    fine = Exit(rank=0, reason="exit code 0", outcome=Outcome(ok=True))
+    late = Exit(rank=1, reason="exit code 1", outcome=Outcome(ok=False, t=2.0))
+    early = Exit(rank=2, reason="exit code 1", outcome=Outcome(ok=False, t=1.0))
     silent = Exit(rank=3, reason="killed by SIGKILL", outcome=None)
     assert blame([fine]) is None
     assert blame([fine, late, early]) is early

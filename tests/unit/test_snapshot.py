@@ -21,6 +21,7 @@ from isoscale.errors import AuditError, UserError
 from isoscale.runtime.training.execute import execute
 from isoscale.runtime.training.job import Job
 from isoscale.runtime.training.loader import Loader
+from isoscale.runtime.training.loop import TrainingLoop
 from isoscale.runtime.training.snapshot import epoch_of, is_place_of, load_snapshot, take_snapshot
 from isoscale.types import JobSpec
 from tests.unit.simulated import same_bits
@@ -52,32 +53,32 @@ class Watching:
         self.at, self.staged = at, staged
         self.taken: dict[str, Any] | None = None
 
-    def hold(self, job: Job) -> int | None:
+    def hold(self, loop: TrainingLoop) -> int | None:
         return None if self.staged is None else epoch_of(self.staged)
 
-    def arrive(self, job: Job, loader: Loader) -> None:
+    def arrive(self, loop: TrainingLoop, loader: Loader) -> None:
         if self.staged is not None:
             if not is_place_of(self.staged, loader):
                 loader.end_pass()
                 return
-            load_snapshot(job, loader, self.staged)
+            load_snapshot(loop, loader, self.staged)
             self.staged = None
-        if job.step == self.at and self.taken is None:
+        if loop.step == self.at and self.taken is None:
             # As it travels: through the codec, which copies.
-            self.taken = codec.unpack(codec.pack(take_snapshot(job, loader, copy=False)))
+            self.taken = codec.unpack(codec.pack(take_snapshot(loop, loader, copy=False)))
 
-    def sealed(self, job: Job) -> None:
+    def sealed(self, loop: TrainingLoop) -> None:
         pass
 
     def __getattr__(self, name: str) -> Any:
         return lambda *args, **kwargs: None
 
 
-def everything(job: Job, totals: list[Any]) -> dict[str, Any]:
-    engine = job._engine
+def everything(loop: TrainingLoop, totals: list[Any]) -> dict[str, Any]:
+    engine = loop.engine
     tree = {
-        "final": job._state.final(job.step),
-        "contexts": {rank: engine.contexts.state_of(rank) for rank in range(job.num_logical_workers)},
+        "final": loop.state.final(loop.step),
+        "contexts": {rank: engine.contexts.state_of(rank) for rank in range(loop.spec.workers)},
         "streams": engine.contexts.job_streams(),
         "totals": totals,
         "models": [
@@ -95,13 +96,12 @@ def everything(job: Job, totals: list[Any]) -> dict[str, Any]:
 
 
 def go(train: Callable[[Job], list[Any]], watching: Watching) -> dict[str, Any]:
-    job = Job(JobSpec(workers=2, seed=3), LocalExchange(2), Quiet())
-    job._elastic = watching
-    job._approaching = False
+    loop = TrainingLoop(JobSpec(workers=2, seed=3), LocalExchange(2), Quiet())
+    loop.elastic = watching
     kept: list[Any] = []
     rng.seed_all(3)
-    execute(job, lambda job: kept.extend(train(job)))
-    return everything(job, kept)
+    execute(loop, lambda job: kept.extend(train(job)))
+    return everything(loop, kept)
 
 
 def assert_same(mine: dict[str, Any], reference: dict[str, Any]) -> None:
@@ -116,20 +116,15 @@ def half_with_float_state(job: Job) -> list[Any]:
     """An optimizer with float32 state for bfloat16 parameters, which `Optimizer.load_state_dict` would cast."""
     model = job.model(nn.Linear(3, 2).to(torch.bfloat16))
     optimizer = job.keep("optimizer", _FloatMomentum(model.parameters()))
+    loader = job.loader(DATA, batch_size=3, shuffle=True)
     for _ in job.epochs(3):
-        for step in job_loader(job):
+        for step in loader:
             for x, y in step:
                 F.cross_entropy(model(x.to(torch.bfloat16)).float(), y).backward()
             optimizer.step()
             optimizer.zero_grad()
     assert all(s["momentum"].dtype == torch.float32 for s in optimizer.state.values())
     return []
-
-
-def job_loader(job: Job) -> Loader:
-    if not job._training_loaders:
-        job.loader(DATA, batch_size=3, shuffle=True)
-    return next(iter(job._training_loaders.values()))
 
 
 class _FloatMomentum(torch.optim.Optimizer):
@@ -197,7 +192,7 @@ def two_models(job: Job) -> list[Any]:
     for _ in job.epochs(2):
         for step in loader:
             for x, y in step:
-                rest = job._engine.turn.logical_rank == 0 and job.step % 2 == 0
+                rest = job._loop.engine.turn.logical_rank == 0 and job.step % 2 == 0
                 F.cross_entropy(one(x) + two(x, rest), y).backward()
             optimizer.step()
             optimizer.zero_grad(set_to_none=job.step % 2 == 0)
@@ -217,9 +212,9 @@ def test_a_job_goes_on_from_a_snapshot(train: Callable[[Job], list[Any]], at: in
 
 def test_a_snapshot_with_copies_is_not_touched_by_what_comes_after() -> None:
     class Copying(Watching):
-        def arrive(self, job: Job, loader: Loader) -> None:
-            if job.step == 3 and self.taken is None:
-                self.taken = take_snapshot(job, loader, copy=True)
+        def arrive(self, loop: TrainingLoop, loader: Loader) -> None:
+            if loop.step == 3 and self.taken is None:
+                self.taken = take_snapshot(loop, loader, copy=True)
                 self.packed = codec.pack(self.taken)
 
     watching = Copying()

@@ -31,7 +31,7 @@ def state_with(*modules: nn.Module) -> JobState:
             broadcast_buffers=True,
             bucket_cap_mb=None,
         )
-        state.add_model(name, model)
+        state.models[name] = model
     return state
 
 

@@ -19,10 +19,10 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from isoscale.errors import CheckpointError
 from isoscale.protocol.files import open_regular, sync_directory, write_text_synced
+from isoscale.runtime.checkpoint.failures import cannot
 from isoscale.runtime.checkpoint.identity import Identity, check_identity
 from isoscale.runtime.checkpoint.manifest import Broken, Manifest, data_name, manifest_name, steps_in, whole
 
@@ -33,7 +33,6 @@ __all__ = [
     "at_or_before",
     "check_identity",
     "clean_temporaries",
-    "load",
     "newest",
     "publish",
     "write",
@@ -84,11 +83,11 @@ class Found:
         return self.manifest.identity
 
 
-def write(directory: Path, state: dict[str, Any], *, step: int, identity: Identity, tag: str) -> Written:
+def write(directory: Path, state: dict[str, object], *, step: int, identity: Identity, tag: str) -> Written:
     """Writes `state` under a temporary name, and onto the disk. Raises CheckpointError; then nothing is left of it.
 
-    `state` consists of dicts, lists, tuples, plain values and tensors on the CPU. Anything else is refused here: `load`
-    would refuse it when it is too late.
+    `state` consists of dicts, lists, tuples, plain values and tensors on the CPU. Anything else is refused here:
+    `state_file.read` would refuse it when it is too late.
     """
     from isoscale.runtime.checkpoint import state_file
 
@@ -106,7 +105,7 @@ def write(directory: Path, state: dict[str, Any], *, step: int, identity: Identi
                 path.unlink()
         if not isinstance(error, Exception):
             raise
-        raise _cannot("write", directory / data_name(step), error) from error
+        raise cannot("write", directory / data_name(step), error) from error
     return Written(step=step, tag=tag, size=size, sha256=sha256, seconds=time.perf_counter() - begun)
 
 
@@ -128,7 +127,7 @@ def publish(directory: Path, written: Written, keep: int) -> Path:
             path=str(path), problem="what was written for it is gone", remedy="write a checkpoint again"
         ) from error
     except OSError as error:
-        raise _cannot("publish", path, error) from error
+        raise cannot("publish", path, error) from error
     _prune(directory, keep, published=written.step)
     return path
 
@@ -143,7 +142,7 @@ def at_or_before(directory: Path, step: int | None, warn: Callable[[str], None])
     try:
         steps = steps_in(directory)
     except OSError as error:
-        raise _cannot("look for", directory, error) from error
+        raise cannot("look for", directory, error) from error
     for candidate in steps:
         if step is not None and candidate > step:
             continue
@@ -153,16 +152,6 @@ def at_or_before(directory: Path, step: int | None, warn: Callable[[str], None])
         except Broken as reason:
             warn(f"checkpoint {path} is skipped: {reason}")
     return None
-
-
-def load(found: Found) -> dict[str, Any]:
-    """The dict that was written, on the CPU. Runs nothing that the file holds. Raises CheckpointError."""
-    from isoscale.runtime.checkpoint import state_file
-
-    try:
-        return state_file.read(found.path)
-    except Exception as error:  # torch has no error of its own for this
-        raise _cannot("load", found.path, error) from error
 
 
 def clean_temporaries(directory: Path, *, in_use: Collection[str] = ()) -> int:
@@ -222,19 +211,3 @@ def _prune(directory: Path, keep: int, *, published: int) -> None:
                 pass
     except OSError as error:
         _log.warning("old checkpoints in %s cannot be removed: %s", directory, error)
-
-
-def _cannot(what: str, path: Path, error: Exception) -> CheckpointError:
-    if isinstance(error, OSError):
-        reason = error.strerror or str(error)
-        remedy = "free space on the disk and check its permissions, or begin anew in another --out"
-    else:
-        reason = _reason(str(error)) or type(error).__name__
-        remedy = "keep tensors, numbers, strings, lists and dicts only" if what == "write" else "use another checkpoint"
-    return CheckpointError(path=str(path), problem=f"cannot {what} it ({reason})", remedy=remedy)
-
-
-def _reason(message: str) -> str:
-    """The line of torch's that says what is wrong; the first one may be advice to load with `weights_only=False`."""
-    _, _, specific = message.partition("WeightsUnpickler error:")
-    return next(iter((specific or message).strip().splitlines()), "")

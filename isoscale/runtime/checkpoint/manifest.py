@@ -10,7 +10,6 @@ import os
 import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -48,7 +47,7 @@ class Manifest:
     def read(cls, path: Path) -> Manifest:
         """Raises Broken, also for one byte that is not as it was written."""
         try:
-            fields: Any = json.loads(read_small(path))
+            fields: object = json.loads(read_small(path))
             if not isinstance(fields, dict) or "format" not in fields:
                 raise Broken("the manifest is no manifest")
             if fields["format"] != _FORMAT:
@@ -111,6 +110,6 @@ def whole(directory: Path, step: int, *, hashed: bool = True) -> Manifest:
     return manifest
 
 
-def _check(fields: dict[str, Any]) -> str:
+def _check(fields: dict[str, object]) -> str:
     """SHA-256 over the other fields, so that a manifest that was altered does not pass for the job's."""
     return hashlib.sha256(json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

@@ -11,17 +11,18 @@ import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import torch
 
 from isoscale.core.encoding import header
 from isoscale.protocol.files import open_regular
+from isoscale.runtime.checkpoint.failures import cannot
 
 __all__ = ["read", "save"]
 
 
-def save(state: dict[str, Any], path: Path) -> tuple[int, str]:
+def save(state: dict[str, object], path: Path) -> tuple[int, str]:
     """Writes onto the disk; gives size and SHA-256. Raises OSError, or another error for what torch cannot hold."""
     header.encode(state)  # refuses what only an unrestricted load would read
     with path.open("wb") as file:
@@ -31,13 +32,19 @@ def save(state: dict[str, Any], path: Path) -> tuple[int, str]:
     return hashing.size, hashing.digest()
 
 
-def read(path: Path) -> dict[str, Any]:
-    """The dict that was saved, on the CPU. Builds tensors and plain values only; runs nothing."""
-    open_regular(path).close()  # torch would wait for a pipe
-    state = torch.load(path, map_location="cpu", weights_only=True)
-    if not isinstance(state, dict):
-        raise TypeError(f"it holds a {type(state).__name__} instead of a dict")
-    return state
+def read(path: Path) -> dict[str, object]:
+    """The dict that was saved, on the CPU. Builds tensors and plain values only; runs nothing that the file holds.
+
+    Raises CheckpointError.
+    """
+    try:
+        open_regular(path).close()  # torch would wait for a pipe
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        if not isinstance(state, dict):
+            raise TypeError(f"it holds a {type(state).__name__} instead of a dict")
+        return state
+    except Exception as error:  # torch has no error of its own for this
+        raise cannot("load", path, error) from error
 
 
 class _HashingFile:
@@ -82,7 +89,7 @@ class _NoBytes(bytes):
         return codecs.encode, ("", "latin1")
 
 
-def _loadable(tree: Any) -> Any:
+def _loadable(tree: object) -> object:
     if isinstance(tree, dict):
         return {_loadable(key): _loadable(value) for key, value in tree.items()}
     if isinstance(tree, list | tuple):

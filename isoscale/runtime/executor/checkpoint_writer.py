@@ -22,8 +22,8 @@ from isoscale.core.encoding import codec
 from isoscale.errors import CheckpointError
 from isoscale.protocol import messages as m
 from isoscale.runtime.checkpoint import files as checkpoint
-from isoscale.runtime.training.job import Job
 from isoscale.runtime.training.loader import Loader
+from isoscale.runtime.training.loop import TrainingLoop
 from isoscale.runtime.training.snapshot import take_snapshot
 
 __all__ = ["CheckpointWriter"]
@@ -65,34 +65,34 @@ class CheckpointWriter:
         """A checkpoint is wanted at the next place for one; a final one is waited at. From any thread."""
         self._wish = _Wish(request, final, time.monotonic())
 
-    def wants(self, job: Job) -> bool:
+    def wants(self, loop: TrainingLoop) -> bool:
         """Would `arrive` write one that was asked for?"""
-        return job.is_main and self._heard() is not None and not self._is_writing()
+        return loop.is_main and self._heard() is not None and not self._is_writing()
 
-    def arrive(self, job: Job, loader: Loader, generation: int) -> bool:
+    def arrive(self, loop: TrainingLoop, loader: Loader, generation: int) -> bool:
         """At a place for a checkpoint. True if a final one was written: the job is to end here."""
-        if not job.is_main:
+        if not loop.is_main:
             return False
-        due = self._every > 0 and job.step > 0 and job.step % self._every == 0 and job.step != self._last_step
+        due = self._every > 0 and loop.step > 0 and loop.step % self._every == 0 and loop.step != self._last_step
         wish = self._heard()
         if not due and wish is None:
             return False
         if wish is not None and wish.final:
-            return self._write_final(job, loader, generation, wish)
+            return self._write_final(loop, loader, generation, wish)
         if self._is_writing():
             if due:
-                self._send(m.Warned(message=f"no checkpoint at step {job.step}: the last one is still being written"))
+                self._send(m.Warned(message=f"no checkpoint at step {loop.step}: the last one is still being written"))
             return False
         begun = time.perf_counter()
-        block = codec.pack(take_snapshot(job, loader, copy=False), into=self._memory)
+        block = codec.pack(take_snapshot(loop, loader, copy=False), into=self._memory)
         blocked = time.perf_counter() - begun
         # Kept for the next one: asking the system for fresh pages costs more than the copy.
         self._memory = block if self._memory is None or block.numel() > self._memory.numel() else self._memory
         snapshot = codec.unpack(block, copy=False)
         self._answered = self._answered if wish is None else wish.id
-        self._last_step = job.step
+        self._last_step = loop.step
         self._thread = threading.Thread(
-            target=self._write, args=(snapshot, job.step, generation, blocked), name="checkpoint", daemon=True
+            target=self._write, args=(snapshot, loop.step, generation, blocked), name="checkpoint", daemon=True
         )
         self._thread.start()
         return False
@@ -109,16 +109,16 @@ class CheckpointWriter:
     def _is_writing(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
 
-    def _write_final(self, job: Job, loader: Loader, generation: int, wish: _Wish) -> bool:
+    def _write_final(self, loop: TrainingLoop, loader: Loader, generation: int, wish: _Wish) -> bool:
         self.finish()
-        self._answered, self._last_step = wish.id, job.step
-        return self._write(take_snapshot(job, loader, copy=False), job.step, generation, 0.0, final=True)
+        self._answered, self._last_step = wish.id, loop.step
+        return self._write(take_snapshot(loop, loader, copy=False), loop.step, generation, 0.0, final=True)
 
-    def write_now(self, job: Job, loader: Loader, generation: int) -> None:
+    def write_now(self, loop: TrainingLoop, loader: Loader, generation: int) -> None:
         """After a crash of the script, with the state as the step found it."""
         self.finish()
-        if job.step != self._last_step:
-            self._write(take_snapshot(job, loader, copy=False), job.step, generation, 0.0)
+        if loop.step != self._last_step:
+            self._write(take_snapshot(loop, loader, copy=False), loop.step, generation, 0.0)
 
     def finish(self) -> None:
         """Wait for what is being written."""

@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from isoscale.errors import UserError
 
 if TYPE_CHECKING:
+    from isoscale.core.tracked import TrackedModel
     from isoscale.runtime.executor.member import Member
-    from isoscale.runtime.training.job import Job
+    from isoscale.runtime.training.loop import TrainingLoop
 
 __all__ = ["POINTS", "Action", "FaultPoint", "InjectedError", "install", "parse"]
 
@@ -91,24 +92,24 @@ def parse(text: str) -> list[FaultPoint]:
     return [_parse_one(part) for part in text.split(";") if part]
 
 
-def install(text: str, member: Member, job: Job) -> None:
+def install(text: str, member: Member, loop: TrainingLoop) -> None:
     """Wrap the points at which something is to happen in this executor."""
     for fault in parse(text):
         if fault.executor == member.executor:
-            _WRAP[fault.point](_Trigger(fault, member, job))
+            _WRAP[fault.point](_Trigger(fault, member, loop))
 
 
 class _Trigger:
     """Called whenever its point is reached; acts at the right step, once."""
 
-    def __init__(self, fault: FaultPoint, member: Member, job: Job) -> None:
-        self.fault, self.member, self.job = fault, member, job
+    def __init__(self, fault: FaultPoint, member: Member, loop: TrainingLoop) -> None:
+        self.fault, self.member, self.loop = fault, member, loop
         self._is_spent = False
 
     def __call__(self, step: int | None = None) -> None:
         """`step` is the one at hand, where that is not the job's."""
         fault = self.fault
-        at_hand = self.job.step + (not POINTS[fault.point]) if step is None else step
+        at_hand = self.loop.step + (not POINTS[fault.point]) if step is None else step
         if self._is_spent or fault.step not in (None, at_hand):
             return
         self._is_spent = True
@@ -125,7 +126,7 @@ class _Trigger:
             case "break":
                 from isoscale.core.reduction.exchange import ExchangeBrokenError
 
-                exchange = self.job._engine.exchange
+                exchange = self.loop.engine.exchange
                 if hasattr(exchange, "break_off"):
                     exchange.break_off()
                 raise ExchangeBrokenError(f"broken at the point {fault.point}")
@@ -156,11 +157,11 @@ class _Trigger:
 
 def _in_model(trigger: _Trigger) -> None:
     """In a turn: at the first module's forward, or when the first gradient is there."""
-    original = trigger.job.model
+    original = trigger.loop.add_model
 
-    def model(module: Any, **options: Any) -> Any:
+    def add_model(module: Any, **options: Any) -> TrackedModel:
         tracked = original(module, **options)
-        turn = trigger.job._engine.turn
+        turn = trigger.loop.engine.turn
 
         def reached(*_: object) -> None:
             if turn.logical_rank is not None and turn.training:
@@ -172,7 +173,7 @@ def _in_model(trigger: _Trigger) -> None:
             next(p for p in module.parameters() if p.requires_grad).register_post_accumulate_grad_hook(reached)
         return tracked
 
-    trigger.job.model = model  # type: ignore[method-assign]
+    trigger.loop.add_model = add_model  # type: ignore[method-assign]
 
 
 def _in_exchange(trigger: _Trigger) -> None:
@@ -207,7 +208,7 @@ def _in_optimizer(trigger: _Trigger) -> None:
 
 
 def _in_evaluation(trigger: _Trigger) -> None:
-    engine = trigger.job._engine
+    engine = trigger.loop.engine
     original = engine.open_turn
 
     def open_turn(logical_rank: int, *, last: bool) -> None:
@@ -242,9 +243,9 @@ def _of_checkpoint(trigger: _Trigger) -> None:
 
 
 def _saving(trigger: _Trigger) -> None:
-    from isoscale.runtime.executor import process as executor
+    from isoscale.runtime.executor import result
 
-    (trigger.before if trigger.fault.point == "saving" else trigger.after)(executor, "_save_result")
+    (trigger.before if trigger.fault.point == "saving" else trigger.after)(result, "save_result")
 
 
 def _wrap_object(get: Callable[[_Trigger], object], name: str, *, after: bool = False) -> Callable[[_Trigger], None]:
@@ -279,8 +280,8 @@ _WRAP: dict[str, Callable[[_Trigger], None]] = {
     "leaving": _of_member("_hand_over_and_leave"),
     "recovering": _of_member("_find_others"),
     "agreeing": _of_member("_agree"),
-    "end": _wrap_object(lambda trigger: trigger.job._engine, "seal_end"),
-    "ended": _wrap_object(lambda trigger: trigger.job._engine, "seal_end", after=True),
+    "end": _wrap_object(lambda trigger: trigger.loop.engine, "seal_end"),
+    "ended": _wrap_object(lambda trigger: trigger.loop.engine, "seal_end", after=True),
     "saving": _saving,
     "saved": _saving,
 }

@@ -27,8 +27,8 @@ from isoscale.runtime.control.executor_link import Link
 from isoscale.runtime.executor.checkpoint_writer import CheckpointWriter
 from isoscale.runtime.executor.resync import FellBehindError, agree
 from isoscale.runtime.executor.state_transfer import Handover
-from isoscale.runtime.training.job import Job
 from isoscale.runtime.training.loader import Loader
+from isoscale.runtime.training.loop import TrainingLoop
 from isoscale.runtime.training.snapshot import epoch_of, is_place_of, load_snapshot
 from isoscale.runtime.training.speed import Pace
 from isoscale.runtime.transport import groups
@@ -94,7 +94,7 @@ class Member:
         self._newest_step = 0
         self._handover = Handover()
         self._generation_step = 0
-        self._job: Job | None = None
+        self._loop: TrainingLoop | None = None
         #: what was reported at the end of the training function
         self.finished: m.Finished | None = None
         #: it was told to go, and why
@@ -238,23 +238,23 @@ class Member:
         self._enter(order, self._exchange)
         return self._exchange
 
-    def attach(self, job: Job) -> None:
+    def attach(self, loop: TrainingLoop) -> None:
         """Take charge of a job's joins, switches and recoveries."""
-        self._job = job
-        job._elastic = self
-        job._pace = self.pace
-        job._engine.on_broken = self.recover
-        job._engine.ready = self._is_ready
-        job._engine.on_suspect = self._suspect
-        job._engine.on_doubt = lambda reason: self.link.send(m.Warned(message=reason))
+        self._loop = loop
+        loop.elastic = self
+        loop.pace = self.pace
+        loop.engine.on_broken = self.recover
+        loop.engine.ready = self._is_ready
+        loop.engine.on_suspect = self._suspect
+        loop.engine.on_doubt = lambda reason: self.link.send(m.Warned(message=reason))
         if self.settings.audit_turns > 0:
-            job._engine.audits = lambda: chosen_audits(
-                job._engine.exchange.placement, job._spec.seed, job.step, self.settings.audit_turns
+            loop.engine.audits = lambda: chosen_audits(
+                loop.engine.exchange.placement, loop.spec.seed, loop.step, self.settings.audit_turns
             )
 
-    def _job_of(self) -> Job:
-        assert self._job is not None
-        return self._job
+    def _loop_of(self) -> TrainingLoop:
+        assert self._loop is not None
+        return self._loop
 
     def _suspect(self, index: int, reason: str) -> None:
         self.link.send(m.Suspect(executor=self.members[index], reason=reason))
@@ -262,7 +262,7 @@ class Member:
     def _is_ready(self) -> bool:
         # A plan's step may be over: an earlier coordinator ordered that change, and its successor does not know.
         switch = self._switch
-        return switch is not None and (switch.at_step is None or self._job_of().step > switch.at_step)
+        return switch is not None and (switch.at_step is None or self._loop_of().step > switch.at_step)
 
     def _wait(self, ready: Callable[[], Result | None]) -> Result:
         """Until `ready` gives something. Ends if this executor is to leave, or if nobody is there to tell."""
@@ -290,15 +290,15 @@ class Member:
             self._waiting_broken = False
             if self._recover is not None and self._recover.generation <= order.generation:
                 self._recover = None
-        self._generation_step = self._job.step if self._job is not None else 0
-        if self._job is not None:
+        self._generation_step = self._loop.step if self._loop is not None else 0
+        if self._loop is not None:
             # Not at once: whoever does a step again has passed the place for it.
-            self._job.audit_at = self._generation_step + 1
+            self._loop.audit_at = self._generation_step + 1
         self.pace.restart()
 
     # ---- newcomers ----
 
-    def hold(self, job: Job) -> int | None:
+    def hold(self, loop: TrainingLoop) -> int | None:
         """Wait for the job's state, if this executor comes later; the epoch to go on in."""
         if self.state == "approaching":
             self.state = "held"
@@ -330,48 +330,48 @@ class Member:
         self._landing = prepared.exchange
         self._enter(order, prepared.exchange)  # type: ignore[arg-type]
         self._generation_step = int(self._staged["step"])
-        self._job_of().audit_at = self._generation_step + 1
+        self._loop_of().audit_at = self._generation_step + 1
 
-    def _land(self, job: Job, loader: Loader) -> bool:
+    def _land(self, loop: TrainingLoop, loader: Loader) -> bool:
         """At a training loader with the state in hand: load it, if this is the place it was taken at."""
         assert self._staged is not None
         if not is_place_of(self._staged, loader):
             loader.end_pass()
             return False
-        load_snapshot(job, loader, self._staged)
+        load_snapshot(loop, loader, self._staged)
         self._staged = None
-        job._approaching = False
+        loop.approaching = False
         if self._landing is not None:
             restore_priority()
-            job._engine.use(self._landing)
+            loop.engine.use(self._landing)
             self._landing = None
             self.link.send(m.Landed(generation=self.generation))
         return True
 
     # ---- between steps ----
 
-    def arrive(self, job: Job, loader: Loader) -> None:
-        self.step = job.step
+    def arrive(self, loop: TrainingLoop, loader: Loader) -> None:
+        self.step = loop.step
         if self.state == "approaching":
-            self.hold(job)  # a script without job.epochs
-        if self._staged is not None and not self._land(job, loader):
+            self.hold(loop)  # a script without job.epochs
+        if self._staged is not None and not self._land(loop, loader):
             return
-        if job._at_end():
+        if loop.at_end():
             return
         if self._prepared is not None and self._sends(self._prepared.order):
-            self._handover.make_room(job, loader)
+            self._handover.make_room(loop, loader)
         while True:
             self._goes_on = False
-            if self.writer.arrive(job, loader, self.generation):
+            if self.writer.arrive(loop, loader, self.generation):
                 self._hold_for_end()
             if self._recover is not None:
-                job._engine.use(self._find_others().exchange)
+                loop.engine.use(self._find_others().exchange)
             elif self._leave:
                 raise Leaving(self._leave)
-            elif job._engine.switch_agreed:
-                self._go_over(job, loader, Instant(), 0.0)
-            elif self._hold_at is not None and job.step >= self._hold_at:
-                self._hold_for_plan(job, loader)
+            elif loop.engine.switch_agreed:
+                self._go_over(loop, loader, Instant(), 0.0)
+            elif self._hold_at is not None and loop.step >= self._hold_at:
+                self._hold_for_plan(loop, loader)
             else:
                 return
 
@@ -390,62 +390,62 @@ class Member:
         """Will this executor hand the state to somebody?"""
         return order.sender == self.executor or (order.index >= 0 and order.index in order.senders.values())
 
-    def _hold_for_plan(self, job: Job, loader: Loader) -> None:
+    def _hold_for_plan(self, loop: TrainingLoop, loader: Loader) -> None:
         left = Instant()
         self.pace.outside()
         if self._reported != self.generation:
             # Nobody seals a step before the plan's change, which waits for this generation's first seal: this is one.
             try:
-                job._engine.exchange.gather_text("")
+                loop.engine.exchange.gather_text("")
             except ExchangeBrokenError:
-                job._engine.use(self.recover().exchange)
+                loop.engine.use(self.recover().exchange)
                 return
-            self.sealed(job)
+            self.sealed(loop)
         # Any switch will do, also one that was meant for the next seal: all stand at the same step.
         self._wait(
-            lambda: True if self._recover is not None or self._switch is not None or self.writer.wants(job) else None
+            lambda: True if self._recover is not None or self._switch is not None or self.writer.wants(loop) else None
         )
         if self._recover is None and self._switch is not None:
-            self._go_over(job, loader, left, left.seconds_ago())
+            self._go_over(loop, loader, left, left.seconds_ago())
 
-    def _go_over(self, job: Job, loader: Loader, left: Instant, waited_s: float) -> None:
+    def _go_over(self, loop: TrainingLoop, loader: Loader, left: Instant, waited_s: float) -> None:
         """Into the generation that was prepared: hand the state to newcomers, and go on; or leave."""
         with self._orders:
             prepared = self._prepared
-            job._engine.switch_agreed = False
+            loop.engine.switch_agreed = False
             if prepared is None:
                 return
         order = prepared.order
         mine = [i for i, source in order.senders.items() if source == order.index]
         if order.index < 0:
-            self._hand_over_and_leave(job, loader, prepared)
+            self._hand_over_and_leave(loop, loader, prepared)
             return
         assert prepared.exchange is not None
         if mine:
-            self._handover.send(prepared.exchange.group, mine, job, loader)  # type: ignore[attr-defined]
+            self._handover.send(prepared.exchange.group, mine, loop, loader)  # type: ignore[attr-defined]
         self._enter(order, prepared.exchange)
-        job._engine.use(prepared.exchange)
+        loop.engine.use(prepared.exchange)
         self.link.send(
             m.Switched(
                 generation=order.generation,
-                step=job.step,
+                step=loop.step,
                 left_at=left.unix,
                 started_at=left.unix_now(),
                 waited_s=waited_s,
             )
         )
 
-    def _hand_over_and_leave(self, job: Job, loader: Loader, prepared: _Prepared) -> None:
+    def _hand_over_and_leave(self, loop: TrainingLoop, loader: Loader, prepared: _Prepared) -> None:
         """One who leaves stays, with the state, until the others have sealed a step without it."""
         self.state = "leaving"
         if prepared.handover is not None:
-            self._handover.send(prepared.handover, range(1, len(prepared.order.senders) + 1), job, loader)
+            self._handover.send(prepared.handover, range(1, len(prepared.order.senders) + 1), loop, loader)
         self._wait(lambda: self._recover)  # or Leaving
         self.state = "member"
 
-    def sealed(self, job: Job) -> None:
+    def sealed(self, loop: TrainingLoop) -> None:
         """After every seal; the first one of a generation is news."""
-        self.step = job.step
+        self.step = loop.step
         if self._reported != self.generation:
             self._reported = self.generation
             self.link.send(
@@ -488,7 +488,7 @@ class Member:
                 self._cannot_form(order, error)
                 continue
             self._enter(order, exchange)
-            self._job_of().audit_at = self._newest_step + 1
+            self._loop_of().audit_at = self._newest_step + 1
             self.link.send(
                 m.Switched(
                     generation=order.generation,
@@ -521,9 +521,9 @@ class Member:
         return None
 
     def _agree(self, exchange: Exchange) -> torch.Tensor | None:
-        job = self._job_of()
+        loop = self._loop_of()
         try:
-            agreed = agree(exchange, job._engine, job.step)
+            agreed = agree(exchange, loop.engine, loop.step)
         except FellBehindError:
             raise Leaving("the others have gone on") from None
         self._newest_step = agreed.newest_step

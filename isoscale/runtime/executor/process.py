@@ -18,7 +18,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from websockets.exceptions import WebSocketException
 from websockets.sync.client import ClientConnection
@@ -28,31 +28,29 @@ from isoscale.backends.leftovers import end_own_leftovers
 from isoscale.core.numerics import determinism
 from isoscale.core.numerics.fingerprint import combine_digests, kernel_digests
 from isoscale.core.reduction.exchange import LocalExchange
-from isoscale.core.totals import Combined
 from isoscale.errors import ExecutorLostError, IsoscaleError, UserError
 from isoscale.protocol import messages as m
-from isoscale.protocol.files import write_json_atomic
 from isoscale.runtime.checkpoint.files import Identity
 from isoscale.runtime.code.imports import watching
 from isoscale.runtime.control.directory import control_directory, memory_directory, read_token
 from isoscale.runtime.control.executor_link import Link, address_here, find_coordinator, open_socket
-from isoscale.runtime.control.home import Home, is_elsewhere
+from isoscale.runtime.control.home import Home
 from isoscale.runtime.control.host_id import machine_id
 from isoscale.runtime.control.trail import Trail, trail_path
+from isoscale.runtime.executor import result
 from isoscale.runtime.executor.checkpoint_writer import CheckpointWriter
 from isoscale.runtime.executor.full_disk_output import forgive_full_disk
+from isoscale.runtime.executor.link_sink import LinkSink
 from isoscale.runtime.executor.member import Leaving, Member
 from isoscale.runtime.executor.selfcheck import check_ring
 from isoscale.runtime.training.execute import code_of, execute, exit_of
-from isoscale.runtime.training.job import Job, Value, step_loss
-from isoscale.runtime.training.loader import Place
-from isoscale.runtime.training.state import atomic_save
+from isoscale.runtime.training.job import Job
+from isoscale.runtime.training.loop import TrainingLoop
 from isoscale.runtime.training.uses import Uses
 from isoscale.types import StepPlace
 
 __all__ = ["run_executor"]
 
-RESULT = "final.pt"
 #: how long a process that is just starting looks for a coordinator, while the run's directory names one
 _FIRST_CONNECTION_S, _RETRY_S = 60.0, 0.2
 #: and while somebody takes the connection and does not answer: a coordinator that is stopped, or swapped out
@@ -60,47 +58,7 @@ _FIRST_ANSWER_S = 600.0
 _LOST = 75  # EX_TEMPFAIL: the coordinator went away, the script is not to blame
 
 
-class _LinkSink:
-    """A job's facts as messages."""
-
-    def __init__(self, link: Link, member: Member, record: bool) -> None:
-        self._link = link
-        self._member = member
-        self._record = record
-
-    def step(
-        self, *, step: int, epoch: int, values: Combined, seconds: float, samples: int, total: int, place: Place
-    ) -> None:
-        self._link.send_fact(
-            m.StepDone(
-                step=step,
-                epoch=epoch,
-                loss=step_loss(values),
-                seconds=seconds,
-                samples=samples,
-                generation=self._member.generation,
-                executors=len(self._member.members),
-                total=total,
-                loader=place.loader,
-                batch=place.batch,
-                of=place.of,
-            )
-        )
-        if self._record:
-            exact = {name: {r: v.hex() for r, v in by_rank.items()} for name, by_rank in values.by_rank.items()}
-            self._link.send_fact(m.Recorded(step=step, values=exact))
-
-    def logged(self, *, step: int, epoch: int, values: dict[str, Value]) -> None:
-        self._link.send_fact(m.Logged(step=step, epoch=epoch, values=values))
-
-    def audited(self, *, step: int, digest: str) -> None:
-        self._link.send_fact(m.Audited(step=step, digest=digest))
-
-    def streamed(self, *, event: str, stream: str, step: int, fields: dict[str, Any]) -> None:
-        self._link.send_fact(m.Streamed(event=event, stream=stream, step=step, fields=fields))
-
-
-def run_executor(train: Callable[[Job], Any]) -> NoReturn:
+def run_executor(train: Callable[[Job], object]) -> NoReturn:
     """Called by `isoscale.run` in a process that a coordinator started. Ends the process."""
     url, token_file, executor = env.coordinator(), env.token_file(), env.executor()
     assert url is not None
@@ -155,36 +113,36 @@ def _introduction(member: Member, told: list[Uses]) -> m.Rejoin | None:
     return rejoin
 
 
-def _run(train: Callable[[Job], Any], welcome: m.Welcome, member: Member, home: Home, uses: Uses) -> int:
+def _run(train: Callable[[Job], object], welcome: m.Welcome, member: Member, home: Home, uses: Uses) -> int:
     """The training function, from where this executor comes in, and what is to be said of its end."""
-    job: Job | None = None
+    loop: TrainingLoop | None = None
     try:
-        job = _make_job(train, welcome, member)
-        job._on_data = uses.reads
-        digest = execute(job, train)
-        if job._approaching:
+        loop = _make_loop(train, welcome, member)
+        loop.on_data = uses.reads
+        digest = execute(loop, train)
+        if loop.approaching:
             raise ExecutorLostError(
                 executor=member.executor, pid=os.getpid(), generation=0, reason="the script ended before it could join"
             )
         member.writer.finish()
-        finished = m.Finished(executor=member.executor, step=job.step, digest=digest, stop_reason=job._stop_reason)
-        if job.is_main:
-            _save_result(job, member.link, home, finished)
+        finished = m.Finished(executor=member.executor, step=loop.step, digest=digest, stop_reason=loop.stop_reason)
+        if loop.is_main:
+            result.save_result(loop, member.link, home, finished)
         member.finished = finished
         member.link.send(finished)
-        final = job
-        member.wait_dismissed(lambda: _save_result(final, member.link, home, finished))
+        final = loop
+        member.wait_dismissed(lambda: result.save_result(final, member.link, home, finished))
     except Leaving as leaving:
         member.writer.finish()
         member.link.send(m.Left(reason=str(leaving)))
     except BaseException as error:
         if member.state == "finished":
             return 0  # nobody came back to hear of it, but the result is on disk
-        rank = job._engine.turn.logical_rank if job is not None else None
-        if job is not None:
+        rank = loop.engine.turn.logical_rank if loop is not None else None
+        if loop is not None:
             with contextlib.suppress(Exception):
-                _save_after_crash(job, member, home)
-        return _report_failure(member, job, rank, error)
+                result.save_after_crash(loop, member.writer, member.generation, home)
+        return _report_failure(member, loop, rank, error)
     return 0
 
 
@@ -210,31 +168,31 @@ def _set_up(welcome: m.Welcome, host: str) -> m.Hello:
     )
 
 
-def _make_job(train: Callable[[Job], Any], welcome: m.Welcome, member: Member) -> Job:
+def _make_loop(train: Callable[[Job], object], welcome: m.Welcome, member: Member) -> TrainingLoop:
     spec, order = welcome.spec, member.wait_to_begin()
-    sink = _LinkSink(member.link, member, spec.record)
+    sink = LinkSink(member.link, member, spec.record)
     device = "cuda" if welcome.kind.startswith("cuda") else "cpu"
     if isinstance(order, m.Begin):
-        job = Job(spec, member.begin(order), sink, device=device, train_code=code_of(train))
+        loop = TrainingLoop(spec, member.begin(order), sink, device=device, train_code=code_of(train))
     else:
         # On its way a newcomer does everything alone, and to no effect.
         member.state = "approaching"
-        job = Job(spec, LocalExchange(spec.workers), sink, device=device, train_code=code_of(train))
-        job._approaching = True
-    member.attach(job)
+        loop = TrainingLoop(spec, LocalExchange(spec.workers), sink, device=device, train_code=code_of(train))
+        loop.approaching = True
+    member.attach(loop)
     if fault := env.fault():
         from isoscale.runtime.executor import fault_points
 
-        fault_points.install(fault, member, job)
+        fault_points.install(fault, member, loop)
     if spec.trace is not None:
         from isoscale.runtime.probes.trace import trace_job
 
-        trace_job(job, member.executor)
+        trace_job(loop, member.executor)
     elif spec.anatomy:
         from isoscale.runtime.probes.anatomy import dissect_job
 
-        dissect_job(job)
-    return job
+        dissect_job(loop)
+    return loop
 
 
 def _beat(member: Member) -> None:
@@ -267,54 +225,7 @@ def _catch_notice(member: Member) -> None:
     signal.signal(signal.SIGTERM, notice)
 
 
-def _save_result(job: Job, link: Link, home: Home, finished: m.Finished) -> None:
-    start = time.perf_counter()
-    state = job._state.final(job.step)
-    result = {"step": finished.step, "digest": finished.digest, "stop_reason": finished.stop_reason}
-    try:
-        path = _written(home, state, result)
-    except (OSError, RuntimeError) as error:  # torch's own writer raises the latter
-        reason = next((e.strerror for e in (error, error.__context__) if isinstance(e, OSError) and e.strerror), error)
-        raise IsoscaleError(
-            f"{job.out / RESULT}: training is done, but its result cannot be written ({reason}); free space on the "
-            f"disk, then isoscale resume {job.out} goes on from the last checkpoint"
-        ) from error
-    shown = RESULT if path.parent == home.out else str(path)
-    link.send(m.Saved(step=job.step, path=shown, seconds=round(time.perf_counter() - start, 6)))
-
-
-def _written(home: Home, state: dict[str, Any], result: dict[str, Any]) -> Path:
-    """Where the result is: in the run's directory, or where that went, or beside it if it cannot be written."""
-    place = home.find()
-    try:
-        return _write_result(place, state, result)
-    except (OSError, RuntimeError) as error:
-        if home.is_rescued(place) or not is_elsewhere(error):
-            raise
-        return _write_result(home.rescue(), state, result)
-
-
-def _write_result(place: Path, state: dict[str, Any], result: dict[str, Any]) -> Path:
-    atomic_save(state, place / RESULT)
-    control_directory(place).mkdir(exist_ok=True)
-    write_json_atomic(control_directory(place) / "result.json", result)
-    return place / RESULT
-
-
-def _save_after_crash(job: Job, member: Member, home: Home) -> None:
-    """The script raised. In a turn, the last committed step is still whole; outside turns it is half done."""
-    engine = job._engine
-    loader = next((one for one in job._training_loaders.values() if one.is_open), None)
-    in_turn = engine.turn.logical_rank is not None and engine.turn.training
-    if in_turn and loader is not None and engine.contexts.can_rewind:
-        engine.turn.logical_rank = None
-        engine.rewind()
-        member.writer.write_now(job, loader, member.generation)
-    elif job.step and not job._approaching:
-        atomic_save(job._state.final(job.step), home.find() / "crashed.pt")
-
-
-def _report_failure(member: Member, job: Job | None, logical_rank: int | None, error: BaseException) -> int:
+def _report_failure(member: Member, loop: TrainingLoop | None, logical_rank: int | None, error: BaseException) -> int:
     summary = "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]
     text, code = "", 1
     if isinstance(error, IsoscaleError):
@@ -331,7 +242,7 @@ def _report_failure(member: Member, job: Job | None, logical_rank: int | None, e
             traceback=text,
             logical_rank=logical_rank,
             exit_code=code,
-            step=job.step if job is not None else 0,
+            step=loop.step if loop is not None else 0,
         )
     )
     return _LOST if isinstance(error, ExecutorLostError) else code

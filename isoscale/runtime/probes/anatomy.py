@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import random
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -30,7 +29,7 @@ from isoscale.runtime.probes.operators import bits
 from isoscale.runtime.probes.verdict import NONDETERMINISTIC, Anatomy, HiddenState, ModuleFact
 
 if TYPE_CHECKING:
-    from isoscale.runtime.training.job import Job
+    from isoscale.runtime.training.loop import TrainingLoop
 
 __all__ = ["dissect_job", "hidden_state", "measure"]
 
@@ -38,9 +37,9 @@ _GENERATORS = (torch.Generator, np.random.Generator, np.random.RandomState, rand
 _TORCH_OWN = frozenset({"_parameters", "_buffers", "_modules", "_flat_weights"})
 
 
-def dissect_job(job: Job) -> None:
+def dissect_job(loop: TrainingLoop) -> None:
     """Let an executor's job write `out`/anatomy.json when it ends."""
-    job._attach(_Dissector(job))
+    loop.attach(_Dissector(loop))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +56,15 @@ class _Shape:
 class _Call:
     """How a module was called: arguments as a tree, precision, mode."""
 
-    args: Any
-    kwargs: Any
+    args: object
+    kwargs: object
     autocast: torch.dtype | None
     training: bool
 
 
 @dataclass(slots=True)
 class _Dissector:
-    job: Job
+    loop: TrainingLoop
     calls: dict[str, _Call] = field(default_factory=dict)
     setup: str = ""
     factors: dict[str, str] = field(default_factory=dict)
@@ -76,14 +75,14 @@ class _Dissector:
 
     @property
     def _is_off(self) -> bool:
-        return self.job._spec.determinism == "off"
+        return self.loop.spec.determinism == "off"
 
     # ---- probe ----
 
     def before_step(self, step: int) -> None:
         if step != 1:
             return
-        self.setup = bits(dict(self.job._state.audited()))
+        self.setup = bits(dict(self.loop.state.audited()))
         self.factors = determinism.factors().to_dict()
         if self._is_off:
             torch.use_deterministic_algorithms(True, warn_only=True)
@@ -91,10 +90,10 @@ class _Dissector:
             self._warned = self._first_step.enter_context(warnings.catch_warnings(record=True))
             warnings.simplefilter("always")
 
-    def turn_begins(self, logical_rank: int, batch: Any) -> None:
+    def turn_begins(self, logical_rank: int, batch: object) -> None:
         if self.calls:
             return
-        for path, module in _modules(self.job):
+        for path, module in _modules(self.loop):
             hook = module.register_forward_pre_hook(self._watch(path), with_kwargs=True)
             self._hooks.callback(hook.remove)
 
@@ -114,31 +113,31 @@ class _Dissector:
 
     def ended(self, step: int) -> None:
         self.after_step(step)
-        kernels = kernel_digests(self.job.device)
+        kernels = kernel_digests(self.loop.device)
         anatomy = Anatomy(
             factors=self.factors,
             kernels=kernels,
             fingerprint=combine_digests(kernels),
             setup=self.setup,
             modules=list(self._facts()),
-            hidden=list(hidden_state(_modules(self.job))),
+            hidden=list(hidden_state(_modules(self.loop))),
             nondeterministic=list(self.nondeterministic),
         )
-        (Path(self.job.out) / "anatomy.json").write_bytes(msgspec.json.encode(anatomy))
+        (self.loop.out / "anatomy.json").write_bytes(msgspec.json.encode(anatomy))
 
-    def _watch(self, path: str) -> Any:
-        def hook(module: torch.nn.Module, args: Any, kwargs: Any) -> None:
+    def _watch(self, path: str) -> Callable[[torch.nn.Module, object, object], None]:
+        def hook(module: torch.nn.Module, args: object, kwargs: object) -> None:
             if path not in self.calls:
                 autocast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
-                args, kwargs = tree_map(_remembered, (args, kwargs))
-                self.calls[path] = _Call(args, kwargs, autocast, module.training)
+                kept_args, kept_kwargs = tree_map(_remembered, (args, kwargs))
+                self.calls[path] = _Call(kept_args, kept_kwargs, autocast, module.training)
 
         return hook
 
     def _facts(self) -> Iterator[ModuleFact]:
         known: dict[str, str] = {}
         counted: set[int] = set()
-        for path, module in _modules(self.job):
+        for path, module in _modules(self.loop):
             call = self.calls.get(path)
             digest = ""
             if call is not None and not self._is_off:
@@ -163,9 +162,9 @@ def measure(module: torch.nn.Module, call: _Call) -> str:
     salt = iter(range(1, 1_000_000))
     was_training = {child: child.training for child in module.modules()}
 
-    def fixed(leaf: Any) -> Any:
-        if not isinstance(leaf, _Shape):
-            return leaf.clone() if isinstance(leaf, torch.Tensor) else leaf
+    def fixed(leaf: _Shape | torch.Tensor) -> torch.Tensor:
+        if isinstance(leaf, torch.Tensor):
+            return leaf.clone()
         values = exact_values(torch.device("cpu"), *leaf.sizes, salt=next(salt)).to(leaf.device, leaf.dtype)
         if leaf.channels_last:
             values = values.contiguous(memory_format=torch.channels_last)
@@ -174,13 +173,13 @@ def measure(module: torch.nn.Module, call: _Call) -> str:
     try:
         rng.seed_all(0)
         leaves, rebuild = tree_flatten((call.args, call.kwargs))
-        inputs = [fixed(leaf) for leaf in leaves]
+        inputs = [fixed(leaf) if isinstance(leaf, _Shape | torch.Tensor) else leaf for leaf in leaves]
         # Forward may work in place, which torch forbids on leaves that want a gradient.
         given = [x.clone() if isinstance(x, torch.Tensor) and x.requires_grad else x for x in inputs]
         args, kwargs = tree_unflatten(given, rebuild)
-        parameters = {name: fixed(_remembered(p)) for name, p in module.named_parameters()}
+        parameters = {name: fixed(_form(p)) for name, p in module.named_parameters()}
         # Positive: running variances are among them.
-        buffers = {name: _positive(fixed(_remembered(b))) for name, b in module.named_buffers()}
+        buffers = {name: _positive(fixed(_form(b))) for name, b in module.named_buffers()}
         module.train(call.training)
         with ExitStack() as stack:
             stack.enter_context(torch.enable_grad())
@@ -189,9 +188,9 @@ def measure(module: torch.nn.Module, call: _Call) -> str:
         outputs = [leaf for leaf in tree_flatten(out)[0] if isinstance(leaf, torch.Tensor)]
         roots = [leaf for leaf in outputs if leaf.requires_grad]
         wanted = [x for x in (*inputs, *parameters.values()) if isinstance(x, torch.Tensor) and x.requires_grad]
-        gradients: tuple[Any, ...] = ()
+        gradients: tuple[torch.Tensor | None, ...] = ()
         if roots and wanted:
-            seeds = [fixed(_remembered(root)).detach() for root in roots]
+            seeds = [fixed(_form(root)).detach() for root in roots]
             gradients = torch.autograd.grad(roots, wanted, seeds, allow_unused=True)
         return bits([outputs, list(gradients), list(buffers.values())])
     except Exception:  # a module may refuse to run without its surroundings; that is no fault of the job's
@@ -213,17 +212,20 @@ def hidden_state(modules: Iterator[tuple[str, torch.nn.Module]]) -> Iterator[Hid
                 yield HiddenState(where=f"{path}.{name}", holds=", ".join(kinds))
 
 
-def _modules(job: Job) -> Iterator[tuple[str, torch.nn.Module]]:
+def _modules(loop: TrainingLoop) -> Iterator[tuple[str, torch.nn.Module]]:
     """Every module of the job's models once, by its path; paths begin with the model's name."""
-    for name, model in job._state.models.items():
+    for name, model in loop.state.models.items():
         for path, module in model.module.named_modules():
             yield f"{name}.{path}" if path else name, module
 
 
-def _remembered(leaf: Any) -> Any:
-    """What to keep of an argument: of floating-point tensors the form, of others the values."""
-    if not isinstance(leaf, torch.Tensor):
-        return leaf
+def _remembered(leaf: object) -> object:
+    """What to keep of an argument."""
+    return _form(leaf) if isinstance(leaf, torch.Tensor) else leaf
+
+
+def _form(leaf: torch.Tensor) -> _Shape | torch.Tensor:
+    """Of floating-point tensors the form, of others the values."""
     if not leaf.is_floating_point():
         return leaf.detach().clone()
     is_channels_last = (

@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
+from torch._ops import OpOverload
+from torch.autograd.graph import Node
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.hooks import RemovableHandle
 
 from isoscale.core.encoding.digest import flat_state
 
@@ -33,7 +37,7 @@ _RECIPES = str(Path(_PACKAGE) / "recipes")
 _SKIPPED = ("aten.empty", "aten.new_empty", "aten._local_scalar_dense", "aten.lift_fresh")
 
 
-def bits(value: Any) -> str:
+def bits(value: object) -> str:
     """A digest of everything in `value`: bits of tensors, the text of the rest."""
     total = hashlib.sha256()
     for path, leaf in flat_state(value):
@@ -54,8 +58,8 @@ class OperatorTrace:
             for path, child in module.named_modules():
                 self._labels[id(child)] = f"{prefix}{path} ({type(child).__name__})" if path else type(child).__name__
             self._params |= {id(p): f"{prefix}{path}" for path, p in module.named_parameters()}
-        self._stack: list[tuple[torch.nn.Module, list[Any]]] = []
-        self._owner: dict[Any, str] = {}
+        self._stack: list[tuple[torch.nn.Module, list[Node | None]]] = []
+        self._owner: dict[Node, str] = {}
         self._in_backward = False
         self._exits = ExitStack()
 
@@ -75,7 +79,7 @@ class OperatorTrace:
 
     # ---- forward ----
 
-    def _on_operator(self, name: str, out: Any) -> None:
+    def _on_operator(self, name: str, out: object) -> None:
         top = self._stack[-1][0] if self._stack else None
         if self._in_backward or isinstance(top, DistributedDataParallel) or _is_ours(sys._getframe(2)):
             return
@@ -87,11 +91,11 @@ class OperatorTrace:
         module = self._stack[-1][0]
         return self._labels.get(id(module), type(module).__name__)
 
-    def _enter_module(self, module: torch.nn.Module, args: Any) -> None:
+    def _enter_module(self, module: torch.nn.Module, args: object) -> None:
         inputs = [leaf.grad_fn for _, leaf in flat_state(args) if isinstance(leaf, torch.Tensor)]
         self._stack.append((module, inputs))
 
-    def _leave_module(self, module: torch.nn.Module, args: Any, out: Any) -> None:
+    def _leave_module(self, module: torch.nn.Module, args: object, out: object) -> None:
         if not self._stack or self._stack[-1][0] is not module:
             return
         label, inputs = self._label(), self._stack.pop()[1]
@@ -127,7 +131,7 @@ class OperatorTrace:
         finally:
             torch.autograd.backward = original
 
-    def _hook(self, node: Any) -> Any:
+    def _hook(self, node: Node) -> RemovableHandle | None:
         name, module = node.name(), self._owner.get(node, "")
         if "DDPSink" in name:
             return None
@@ -138,11 +142,13 @@ class OperatorTrace:
 
 
 class _Dispatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    def __init__(self, on_operator: Callable[[str, Any], None]) -> None:
+    def __init__(self, on_operator: Callable[[str, object], None]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._on_operator = on_operator
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: OpOverload, types: object, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None
+    ) -> object:
         out = func(*args, **(kwargs or {}))
         name = str(func)
         if not name.startswith(_SKIPPED) and not _is_view(func):
@@ -150,12 +156,12 @@ class _Dispatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return out
 
 
-def _is_view(func: Any) -> bool:
+def _is_view(func: OpOverload) -> bool:
     returns = func._schema.returns
     return bool(returns) and all(r.alias_info is not None and not r.alias_info.is_write for r in returns)
 
 
-def _is_ours(frame: Any) -> bool:
+def _is_ours(frame: FrameType | None) -> bool:
     """Was the operator called by isoscale itself (`step.log`, checks), as opposed to the script?"""
     while frame is not None and frame.f_code.co_filename.startswith((_TORCH, __file__)):
         frame = frame.f_back
@@ -163,9 +169,9 @@ def _is_ours(frame: Any) -> bool:
     return name.startswith(_PACKAGE) and not name.startswith(_RECIPES)
 
 
-def _graph(roots: list[Any], *, stop: Callable[[Any], bool]) -> list[Any]:
+def _graph(roots: Sequence[Node | None], *, stop: Callable[[Node], bool]) -> list[Node]:
     """Every node reachable from `roots`, in the order found; those at which to stop are left out."""
-    found: dict[Any, None] = {}
+    found: dict[Node, None] = {}
     waiting = [root for root in roots if root is not None]
     while waiting:
         node = waiting.pop()
@@ -176,7 +182,7 @@ def _graph(roots: list[Any], *, stop: Callable[[Any], bool]) -> list[Any]:
     return list(found)
 
 
-def _leaf_bits(leaf: Any) -> bytes:
+def _leaf_bits(leaf: object) -> bytes:
     if not isinstance(leaf, torch.Tensor):
         text = repr(leaf)
         return (type(leaf).__name__ if " at 0x" in text else text).encode()

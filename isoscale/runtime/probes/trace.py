@@ -13,16 +13,17 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from isoscale.core.encoding.digest import flat_state
 from isoscale.runtime.probes.operators import OperatorTrace, bits
+from isoscale.runtime.training.state import Stateful
 
 if TYPE_CHECKING:
-    from isoscale.runtime.training.job import Job
+    from isoscale.runtime.training.loop import TrainingLoop
 
 __all__ = ["Subject", "Tracer", "trace_job"]
 
@@ -32,28 +33,28 @@ class Subject:
     """What there is to look at, whichever side it is on."""
 
     models: Callable[[], dict[str, torch.nn.Module]]
-    kept: Callable[[], dict[str, Any]]
-    values: dict[str, Any]
+    kept: Callable[[], dict[str, Stateful]]
+    values: dict[str, object]
 
-    def state(self) -> Iterator[tuple[str, Any]]:
+    def state(self) -> Iterator[tuple[str, object]]:
         models = {name: module.state_dict() for name, module in self.models().items()}
         yield from flat_state({"model": next(iter(models.values()))} if len(models) == 1 else {"models": models})
         yield from flat_state({name: thing.state_dict() for name, thing in self.kept().items()})
         yield from flat_state({"state": self.values})
 
-    def gradients(self) -> Iterator[tuple[str, Any]]:
+    def gradients(self) -> Iterator[tuple[str, object]]:
         models = self.models()
         for name, module in models.items():
             prefix = f"{name}." if len(models) > 1 else ""
             yield from ((f"{prefix}{path}", p.grad) for path, p in module.named_parameters())
 
 
-def trace_job(job: Job, executor: int) -> None:
+def trace_job(loop: TrainingLoop, executor: int) -> None:
     """Let an executor's job leave its trace."""
-    state = job._state
+    state = loop.state
     subject = Subject(lambda: {n: m.module for n, m in state.models.items()}, lambda: state.kept, state.values)
-    path = job.out / "trace" / f"executor-{executor}.jsonl"
-    job._attach(Tracer(path, job._spec.trace or 0, subject, lambda: job.is_main))
+    path = loop.out / "trace" / f"executor-{executor}.jsonl"
+    loop.attach(Tracer(path, loop.spec.trace or 0, subject, lambda: loop.is_main))
 
 
 class Tracer:
@@ -72,7 +73,7 @@ class Tracer:
         self._step = step
         self._shared("before", self._subject.state())
 
-    def turn_begins(self, logical_rank: int, batch: Any) -> None:
+    def turn_begins(self, logical_rank: int, batch: object) -> None:
         if self._skips():
             return
         self._write("turn", logical_rank, "batch", "", digest=bits(batch))
@@ -106,7 +107,7 @@ class Tracer:
     def _skips(self) -> bool:
         return self._at not in (0, self._step)
 
-    def _shared(self, place: str, leaves: Iterator[tuple[str, Any]]) -> None:
+    def _shared(self, place: str, leaves: Iterator[tuple[str, object]]) -> None:
         if self._skips() or not self._is_main():
             return
         if not self._at:
@@ -135,6 +136,5 @@ class Tracer:
 
 
 def _streams() -> str:
-    numpy_state: Any = np.random.get_state()
-    numpy_parts = [part.tobytes() if isinstance(part, np.ndarray) else part for part in numpy_state]
+    numpy_parts = [part.tobytes() if isinstance(part, np.ndarray) else part for part in np.random.get_state()]
     return bits([repr(random.getstate()), repr(numpy_parts), torch.get_rng_state()])

@@ -27,10 +27,11 @@ class DdpModel(DistributedDataParallel):
         else:
             super().__setattr__(name, value)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        return copy.deepcopy(self.module, memo)
+    def __deepcopy__(self, memo: dict[int, object]) -> torch.nn.Module:
+        alone: torch.nn.Module = copy.deepcopy(self.module, memo)
+        return alone
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: object) -> Any:
         return self.module[key]
 
     def __getattr__(self, name: str) -> Any:

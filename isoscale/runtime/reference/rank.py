@@ -18,12 +18,14 @@ import torch
 from isoscale.core.encoding.digest import digest
 from isoscale.runtime.reference.model import DdpModel
 from isoscale.runtime.training.probe import Probe
+from isoscale.runtime.training.state import Stateful, Tree
 from isoscale.types import JobSpec
 
-__all__ = ["Rank", "Streams", "get_streams", "seed_streams", "set_streams"]
+__all__ = ["Rank", "Streams", "Total", "get_streams", "seed_streams", "set_streams"]
 
 #: of Python, NumPy and torch
 Streams = tuple[Any, Any, torch.Tensor]
+Total = int | float | torch.Tensor
 
 
 class Rank:
@@ -32,7 +34,7 @@ class Rank:
         self.out = out
         self.number = number
         self.models: dict[str, DdpModel] = {}
-        self.kept: dict[str, Any] = {}
+        self.kept: dict[str, Stateful] = {}
         self.values: dict[str, Any] = {}
         self.probe: Probe | None = None
         #: committed steps, and the present epoch
@@ -73,10 +75,10 @@ class Rank:
             self.streams = get_streams()
             set_streams(shared)
 
-    def result(self) -> dict[str, Any]:
+    def result(self) -> Tree:
         """The contents of final.pt."""
         models = {name: dict(model.state_dict()) for name, model in self.models.items()}
-        out: dict[str, Any] = {"model": next(iter(models.values()))} if len(models) == 1 else {"models": models}
+        out: Tree = {"model": next(iter(models.values()))} if len(models) == 1 else {"models": models}
         out |= {name: thing.state_dict() for name, thing in self.kept.items()}
         if self.values:
             out["state"] = self.values

@@ -3,44 +3,51 @@
 This is what `verify` compares with, so it is deliberately a second implementation of the API, written
 with torch's own parts (DDP, DistributedSampler, DataLoader, all_gather_object) and nothing of the
 elastic path: no contexts, no buckets, no ordered sums. It is short because N processes need no tricks.
-Here are the entry point and the API; `reference_rank` is what a rank has, `reference_model`, `reference_loader` and
-`reference_step` are what the API hands to a script.
+Here are the entry point and the API; `rank` is what a rank has, `model`, `loader` and `step` are what the API hands to
+a script.
 """
 
 from __future__ import annotations
 
 import inspect
-import json
 import os
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, Unpack, cast
 
 import msgspec
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore
-from torch.utils.data import DataLoader, default_collate
+from torch.utils.data import DataLoader
 from torch.utils.data.distributed import DistributedSampler
 
 from isoscale import env
 from isoscale.core.numerics import determinism
 from isoscale.errors import IsoscaleError
-from isoscale.runtime.reference.loader import Loader, StreamLoader
+from isoscale.runtime.reference.loader import StockLoader, StreamLoader
 from isoscale.runtime.reference.model import DdpModel, tree_hook
+from isoscale.runtime.reference.outcome import Outcome, outcome_path
 from isoscale.runtime.reference.rank import Rank, get_streams, seed_streams, set_streams
 from isoscale.runtime.training.state import plain
 from isoscale.types import JobSpec
 
+if TYPE_CHECKING:
+    from isoscale.runtime.training.job import Job
+    from isoscale.runtime.training.state import Stateful
+    from isoscale.runtime.training.stream import StreamOptions
+
 __all__ = ["ReferenceJob", "run_reference"]
+
+Thing = TypeVar("Thing")
 
 _PARENT_POLL_S = 1.0
 
 
-def run_reference(train: Callable[[Any], None]) -> NoReturn:
+def run_reference(train: Callable[[Job], object]) -> NoReturn:
     """Entry point of one rank: reads the job from the directory that `verify` prepared. Ends the process.
 
     Leaves `rank-<r>.outcome.json` behind: how it ended and, on failure, when and with what traceback.
@@ -61,13 +68,13 @@ def run_reference(train: Callable[[Any], None]) -> NoReturn:
             _leave_trace(rank)
         ReferenceJob(rank).run(train)
         dist.barrier()
-        outcome: dict[str, Any] = {"ok": True, "step": rank.step, "digest": rank.digest()}
+        outcome = Outcome(ok=True, step=rank.step, digest=rank.digest())
         dist.destroy_process_group()
     except BaseException as error:
-        code, outcome = 1, {"ok": False, "t": time.time(), **_story(error)}
+        code, outcome = 1, _failure(error)
     temporary = out / f".rank-{number}.tmp"
-    temporary.write_text(json.dumps(outcome))
-    temporary.replace(out / f"rank-{number}.outcome.json")
+    temporary.write_bytes(msgspec.json.encode(outcome))
+    temporary.replace(outcome_path(out, number))
     sys.stdout.flush()
     sys.stderr.flush()
     # A failed rank must not wait for the others in gloo's or a loader's clean-up.
@@ -82,16 +89,17 @@ def _leave_trace(rank: Rank) -> None:
     rank.probe = Tracer(path, rank.spec.trace or 0, subject, lambda: rank.number == 0)
 
 
-def _story(error: BaseException) -> dict[str, str]:
-    trace = error.__traceback__
+def _failure(error: BaseException) -> Outcome:
+    now, trace = time.time(), error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename == __file__ and trace.tb_next is not None:
         trace = trace.tb_next  # how the training function came to be called is not the user's concern
     summary = "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]
     if isinstance(error, IsoscaleError):
-        return {"summary": str(error), "traceback": ""}
+        return Outcome(ok=False, t=now, summary=str(error))
     if isinstance(error, SystemExit) and not error.code:
-        return {"summary": "the script called sys.exit() before training was done", "traceback": ""}
-    return {"summary": summary, "traceback": "".join(traceback.format_exception(type(error), error, trace))}
+        return Outcome(ok=False, t=now, summary="the script called sys.exit() before training was done")
+    text = "".join(traceback.format_exception(type(error), error, trace))
+    return Outcome(ok=False, t=now, summary=summary, traceback=text)
 
 
 def _end_with_parent() -> None:
@@ -128,11 +136,11 @@ class ReferenceJob:
     def state(self) -> dict[str, Any]:
         return self._rank.values
 
-    def run(self, train: Callable[[Any], None]) -> None:
+    def run(self, train: Callable[[Job], object]) -> None:
         rank = self._rank
         seed_streams(rank.spec.seed)
         with (self.out / f"rank-{rank.number}.jsonl").open("w") as rank.file:
-            train(self)
+            train(cast("Job", self))  # as far as a script can tell
         if rank.probe is not None:
             rank.probe.ended(rank.step)
         if self.is_main:
@@ -140,7 +148,7 @@ class ReferenceJob:
 
     # ---- set-up ----
 
-    def model(self, module: torch.nn.Module, **options: Any) -> Any:
+    def model(self, module: torch.nn.Module, **options: Any) -> DdpModel:
         model = DdpModel(module, **options)
         if self._rank.spec.order == "tree":
             model.register_comm_hook(None, lambda state, bucket: tree_hook(bucket))
@@ -149,11 +157,11 @@ class ReferenceJob:
         self._rank.models[f"{base}-{taken + 1}" if taken else base] = model
         return model
 
-    def keep(self, name: str, thing: Any) -> Any:
-        self._rank.kept[name] = thing
+    def keep(self, name: str, thing: Thing) -> Thing:
+        self._rank.kept[name] = cast("Stateful", thing)
         return thing
 
-    def keep_per_worker(self, name: str, factory: Callable[..., Any]) -> Any:
+    def keep_per_worker(self, name: str, factory: Callable[..., Thing]) -> Thing:
         before = get_streams()
         required = [p for p in inspect.signature(factory).parameters.values() if p.default is p.empty]
         made = factory(self._rank.number) if required else factory()
@@ -162,25 +170,22 @@ class ReferenceJob:
 
     def loader(
         self, dataset: Any, *, batch_size: int = 1, shuffle: bool = False, train: bool = True, **options: Any
-    ) -> Loader:
+    ) -> StockLoader:
         n = self._rank.spec.workers
         if "batch_sampler" in options:
             options["batch_sampler"] = options["batch_sampler"](self._rank.number, n)
-            return Loader(self._rank, DataLoader(dataset, **options), train, 0)
+            return StockLoader(self._rank, DataLoader(dataset, **options), train=train, most_samples=0)
         if "sampler" in options:
             options["sampler"] = options["sampler"](self._rank.number, n)
-            return Loader(self._rank, DataLoader(dataset, batch_size, **options), train, 0)
-        sampler: Any = range(self._rank.number, len(dataset), n)
+            return StockLoader(self._rank, DataLoader(dataset, batch_size, **options), train=train, most_samples=0)
+        sampler: Iterable[int] = range(self._rank.number, len(dataset), n)
         if train:
             sampler = DistributedSampler(dataset, n, self._rank.number, shuffle, seed=self._rank.spec.seed)
-        return Loader(
-            self._rank, DataLoader(dataset, batch_size, sampler=sampler, **options), train, -(-len(dataset) // n)
-        )
+        stock = DataLoader(dataset, batch_size, sampler=sampler, **options)
+        return StockLoader(self._rank, stock, train=train, most_samples=-(-len(dataset) // n))
 
-    def stream(
-        self, source: Any, *, batch_size: int = 1, transform: Any = None, collate_fn: Any = default_collate, **rule: Any
-    ) -> Loader:
-        return StreamLoader(self._rank, source, batch_size, transform, collate_fn, rule)
+    def stream(self, source: object, *, batch_size: int = 1, **options: Unpack[StreamOptions]) -> StreamLoader:
+        return StreamLoader(self._rank, source, batch_size, options)
 
     # ---- progress ----
 
@@ -204,9 +209,9 @@ class ReferenceJob:
         else:
             self._rank.stopped = True
 
-    def log(self, **values: Any) -> None:
+    def log(self, **values: object) -> None:
         pass
 
-    def save(self, name: str, thing: Any) -> None:
+    def save(self, name: str, thing: object) -> None:
         if self.is_main:
             torch.save(thing, self.out / name)

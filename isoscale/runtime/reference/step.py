@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from isoscale.runtime.reference.rank import Rank
+from isoscale.runtime.reference.rank import Rank, Total
 
 __all__ = ["Step"]
 
 
 class Step:
-    def __init__(self, rank: Rank, batches: Iterator[Any], train: bool) -> None:
+    def __init__(self, rank: Rank, batches: Iterator[object], train: bool) -> None:
         self._rank = rank
         self._batches = batches
         self._train = train
         self._logged: dict[str, list[float]] = {}
         self._summed: dict[str, torch.Tensor] = {}
-        self.totals: dict[str, Any] = {}
+        self.totals: dict[str, Total] = {}
         self.means: dict[str, float] = {}
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[object]:
         rank, nothing = self._rank, object()
         probe = rank.probe if self._train else None
         with rank.own_streams():
@@ -50,12 +49,12 @@ class Step:
             if probe is not None:
                 probe.reduced(rank.step)
 
-    def log(self, **values: Any) -> None:
+    def log(self, **values: float | torch.Tensor) -> None:
         for name, value in values.items():
             number = float(value.detach() if isinstance(value, torch.Tensor) else value)
             self._logged.setdefault(name, []).append(number)
 
-    def sum(self, **values: Any) -> None:
+    def sum(self, **values: float | torch.Tensor) -> None:
         for name, value in values.items():
             tensor = torch.as_tensor(value, dtype=torch.float64 if isinstance(value, float) else None).detach()
             wide = tensor.to(torch.float64 if tensor.is_floating_point() else torch.int64, copy=True)
@@ -71,7 +70,7 @@ class Step:
     def _combine(self) -> None:
         rank = self._rank
         mine = ({name: _mean(v) for name, v in self._logged.items()}, self._summed, rank.turn_stop)
-        every: list[Any] = [None] * rank.spec.workers
+        every = [mine] * rank.spec.workers
         dist.all_gather_object(every, mine)
         rank.turn_stop = False
         rank.stopped = rank.stopped or any(stop for _, _, stop in every)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
 
 import torch
 
@@ -98,7 +97,7 @@ def _order(name: str, size: int) -> list[int]:
     return order
 
 
-def read_all(source: Source) -> list[list[Any]]:
+def read_all(source: Source) -> list[list[object]]:
     """Every partition's samples as they are stored."""
     out = []
     for partition in range(source.num_partitions):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -30,7 +29,7 @@ class Side:
     digest: str
     values: Sequence[StepValues]
     #: the contents of final.pt
-    state: Mapping[str, Any]
+    state: Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,9 +39,6 @@ class Difference:
     where: str
     elastic: str
     reference: str
-    #: set for logged values; the step counts from 1
-    step: int | None = None
-    logical_rank: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,11 +60,6 @@ class Report:
     @property
     def equal(self) -> bool:
         return self.elastic_digest == self.reference_digest and not any(check.differing for check in self.checks)
-
-    @property
-    def first_value(self) -> Difference | None:
-        """The earliest logged value that differs."""
-        return next((c.first for c in self.checks if c.first is not None and c.first.step is not None), None)
 
 
 def compare(elastic: Side, reference: Side) -> Report:
@@ -118,13 +109,8 @@ def _values(elastic: Sequence[StepValues], reference: Sequence[StepValues]) -> l
         for rank, name in sorted({*mine, *theirs}):
             a, b = mine.get((rank, name)), theirs.get((rank, name))
             where = f"step {index + 1}, logical worker {rank}: {name}"
-            results.append(
-                None
-                if a == b
-                else Difference(
-                    where=where, elastic=_number(a), reference=_number(b), step=index + 1, logical_rank=rank
-                )
-            )
+            same = a == b
+            results.append(None if same else Difference(where=where, elastic=_number(a), reference=_number(b)))
     return results
 
 
@@ -138,19 +124,19 @@ def _number(text: str | None) -> str:
     return "not logged" if text is None else repr(float.fromhex(text))
 
 
-def _leaves(state: Mapping[str, Any]) -> dict[str, Any]:
+def _leaves(state: Mapping[str, object]) -> dict[str, object]:
     """Every leaf by path; the number of steps has a line of its own."""
     return {path: leaf for path, leaf in flat_state(state) if path != "step"}
 
 
-def _leaf(name: str, elastic: Mapping[str, Any], reference: Mapping[str, Any]) -> Difference | None:
+def _leaf(name: str, elastic: Mapping[str, object], reference: Mapping[str, object]) -> Difference | None:
     if name not in elastic or name not in reference:
         side = ["there" if name in one else "missing" for one in (elastic, reference)]
         return Difference(where=name, elastic=side[0], reference=side[1])
     a, b = elastic[name], reference[name]
     if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
         return None if same_bits(a, b) else _tensors(name, a, b)
-    if type(a) is type(b) and (a.hex() == b.hex() if isinstance(a, float) else a == b):
+    if type(a) is type(b) and (a.hex() == b.hex() if isinstance(a, float) and isinstance(b, float) else a == b):
         return None
     return Difference(where=name, elastic=_shown(a), reference=_shown(b))
 
@@ -174,7 +160,7 @@ def _element(tensor: torch.Tensor, at: int) -> str:
     return f"{value:.9g}" if isinstance(value, float) and tensor.dtype != torch.float64 else repr(value)
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     if isinstance(value, torch.Tensor):
         return f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
     text = repr(value)

@@ -84,7 +84,7 @@ def warm_up(steps: int) -> int:
     return max(1, min(5, steps // 4))
 
 
-def as_json(workers: int, points: Sequence[Point]) -> dict[str, Any]:
+def as_json(workers: int, points: Sequence[Point]) -> dict[str, object]:
     return {"format": 1, "workers": workers, "points": [asdict(point) for point in points]}
 
 
@@ -268,5 +268,5 @@ class _Counting:
     def on_log(self, logged: m.Logged) -> None:
         self._observer.on_log(logged)
 
-    def on_event(self, event: str, fields: dict[str, Any]) -> None:
+    def on_event(self, event: str, fields: dict[str, object]) -> None:
         self._observer.on_event(event, fields)

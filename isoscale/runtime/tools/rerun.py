@@ -17,7 +17,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import NoReturn, cast
 
 import msgspec
 import torch
@@ -30,9 +30,12 @@ from isoscale.core.totals import Combined
 from isoscale.runtime.checkpoint import state_file
 from isoscale.runtime.tools.replay import Compared, Request, RunLog, Verdict, compare_loss, read_log, replayed_spec
 from isoscale.runtime.training.execute import code_of, execute
-from isoscale.runtime.training.job import Job, Value, step_loss
+from isoscale.runtime.training.job import Job
 from isoscale.runtime.training.loader import Loader, Place
-from isoscale.runtime.training.snapshot import epoch_of, is_place_of, load_snapshot
+from isoscale.runtime.training.loop import TrainingLoop
+from isoscale.runtime.training.sink import Value, step_loss
+from isoscale.runtime.training.snapshot import epoch_of, is_place_of, load_snapshot, models_of, position_of
+from isoscale.runtime.training.state import Tree
 
 __all__ = ["run_replay"]
 
@@ -44,7 +47,7 @@ class _Arrived(BaseException):
     """Leaves the training function once there is nothing more to compare; not an Exception, so scripts let it pass."""
 
 
-def run_replay(train: Callable[[Job], Any]) -> NoReturn:
+def run_replay(train: Callable[[Job], object]) -> NoReturn:
     """Called by `isoscale.run` in the process that `isoscale replay` started. Ends the process."""
     path = env.replay()
     assert path is not None
@@ -53,14 +56,11 @@ def run_replay(train: Callable[[Job], Any]) -> NoReturn:
     spec = replayed_spec(log, path.parent)
     determinism.apply(spec.determinism, spec.threads, spec.profile)
     replayer = _Replayer(log, request)
-    job = Job(spec, LocalExchange(spec.workers), replayer, train_code=code_of(train))
-    job._attach(replayer)
-    job._elastic = replayer
-    job._approaching = bool(request.checkpoint)
-    replayer.state_digest = job._state.digest
+    loop = TrainingLoop(spec, LocalExchange(spec.workers), replayer, train_code=code_of(train))
+    replayer.take_charge(loop)
     code, stopped = 0, ""
     try:
-        execute(job, train)
+        execute(loop, train)
     except _Arrived:
         pass
     except bdb.BdbQuit:
@@ -88,7 +88,13 @@ class _Replayer:
         self._num_compared = 0
         self._staged = state_file.read(Path(request.checkpoint)) if request.checkpoint else None
         self._printed_at = 0.0
-        self.state_digest: Callable[[], str] = str
+        self._loop: TrainingLoop | None = None
+
+    def take_charge(self, loop: TrainingLoop) -> None:
+        """Of a loop whose sink this is. On its way to a checkpoint's place it does everything to no effect."""
+        self._loop, loop.elastic = loop, self
+        loop.attach(self)
+        loop.approaching = self._staged is not None
 
     def verdict(self, stopped: str) -> Verdict:
         return Verdict(
@@ -128,35 +134,34 @@ class _Replayer:
     def audited(self, *, step: int, digest: str) -> None:
         pass
 
-    def streamed(self, *, event: str, stream: str, step: int, fields: dict[str, Any]) -> None:
+    def streamed(self, *, event: str, stream: str, step: int, fields: dict[str, object]) -> None:
         pass
 
     # ---- arrival ----
 
-    def hold(self, job: Job) -> int | None:
+    def hold(self, loop: TrainingLoop) -> int | None:
         return epoch_of(self._staged) if self._staged is not None else None
 
-    def arrive(self, job: Job, loader: Loader) -> None:
+    def arrive(self, loop: TrainingLoop, loader: Loader) -> None:
         if self._staged is not None:
             if not is_place_of(self._staged, loader):
                 loader.end_pass()
                 return
-            load_snapshot(job, loader, self._staged)
-            self._staged, job._approaching = None, False
-        if job.step == self._request.step and self._request.saved:
-            self._compare_saved(job, loader)
+            load_snapshot(loop, loader, self._staged)
+            self._staged, loop.approaching = None, False
+        if loop.step == self._request.step and self._request.saved:
+            self._compare_saved(loop, loader)
 
-    def sealed(self, job: Job) -> None:
+    def sealed(self, loop: TrainingLoop) -> None:
         pass
 
-    def _compare_saved(self, job: Job, loader: Loader) -> None:
+    def _compare_saved(self, loop: TrainingLoop, loader: Loader) -> None:
         """With the checkpoint of this very place: at the end of an epoch there are two with the same step."""
         saved = state_file.read(Path(self._request.saved))
-        if not is_place_of(saved, loader) or saved["isoscale"]["position"]["index"] != loader.index:
+        if not is_place_of(saved, loader) or position_of(saved)["index"] != loader.index:
             return
-        models = saved.get("models") or {"model": saved["model"]}
-        kept = {n: saved[n] for n, thing in job._state.kept.items() if isinstance(thing, torch.optim.Optimizer)}
-        self._compare_digest(digest(models, kept))
+        optimizers = [n for n, thing in loop.state.kept.items() if isinstance(thing, torch.optim.Optimizer)]
+        self._compare_digest(digest(models_of(saved, "model"), {n: cast("Tree", saved[n]) for n in optimizers}))
         if not self._goes_on():
             raise _Arrived
 
@@ -172,7 +177,7 @@ class _Replayer:
         step = self._request.step
         return step in self._log.audits or (self._log.finished is not None and self._log.finished[0] == step)
 
-    def turn_begins(self, logical_rank: int, batch: Any) -> None:
+    def turn_begins(self, logical_rank: int, batch: object) -> None:
         if (self._step + 1, logical_rank) != (self._request.step, self._request.logical_rank):
             return
         if env.has_breakpoint_hook():
@@ -199,8 +204,9 @@ class _Replayer:
     def _compare_digest(self, logged: str | None) -> None:
         """One that differs stays, whatever comes after it."""
         differs = self._digest is not None and self._digest.replayed != self._digest.logged
+        assert self._loop is not None
         if logged is not None and not differs:
-            self._digest = Compared(step=self._request.step, replayed=self.state_digest(), logged=logged)
+            self._digest = Compared(step=self._request.step, replayed=self._loop.state.digest(), logged=logged)
 
     def _print(self, line: str) -> None:
         self._printed_at = time.monotonic()

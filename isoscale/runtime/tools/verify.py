@@ -13,7 +13,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -23,6 +23,7 @@ from isoscale.kinds import executor_environment, profile_named, profile_of
 from isoscale.runtime.code.freezing import Frozen
 from isoscale.runtime.code.launch import command_of
 from isoscale.runtime.coordinator.run import RunResult
+from isoscale.runtime.reference.outcome import Outcome, outcome_path
 from isoscale.types import JobSpec
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class Exit:
 
     rank: int
     reason: str
-    outcome: dict[str, Any] | None
+    outcome: Outcome | None
     tail: str = ""
 
 
@@ -125,8 +126,8 @@ def blame(exits: Sequence[Exit]) -> Exit | None:
     silent = [e for e in exits if e.outcome is None]
     if silent:
         return silent[0]
-    failed = [e for e in exits if e.outcome is not None and not e.outcome["ok"]]
-    return min(failed, key=lambda e: float((e.outcome or {})["t"]), default=None)
+    failed = [e for e in exits if e.outcome is not None and not e.outcome.ok]
+    return min(failed, key=lambda e: e.outcome.t if e.outcome is not None else 0.0, default=None)
 
 
 def report_on(spec: JobSpec, elastic: RunResult, reference: ReferenceResult) -> Report:
@@ -202,12 +203,12 @@ async def _until_done(processes: Sequence[LocalProcess], directory: Path, watch:
                 await wait
     outcome = next(e.outcome for e in exits if e.rank == 0)
     assert outcome is not None
-    return ReferenceResult(step=outcome["step"], digest=outcome["digest"])
+    return ReferenceResult(step=outcome.step, digest=outcome.digest)
 
 
 def _exit(rank: int, reason: str, processes: Sequence[LocalProcess], directory: Path) -> Exit:
-    path = directory / f"rank-{rank}.outcome.json"
-    outcome = json.loads(path.read_text()) if path.exists() else None
+    path = outcome_path(directory, rank)
+    outcome = msgspec.json.decode(path.read_bytes(), type=Outcome) if path.exists() else None
     return Exit(rank=rank, reason=reason, outcome=outcome, tail=processes[rank].tail())
 
 
@@ -217,8 +218,8 @@ def _failure(exit_: Exit | None, step: int) -> ReferenceResult:
         text = exit_.tail if "Traceback (most recent call last)" in exit_.tail else ""
         why = "ended without calling isoscale.run(train)" if exit_.reason == "exit code 0" else f"died: {exit_.reason}"
         return ReferenceResult(step=step, error=f"rank {exit_.rank} {why}", traceback=text)
-    summary, text = exit_.outcome["summary"], exit_.outcome["traceback"]
-    return ReferenceResult(step=step, error=f"rank {exit_.rank}: {summary}", traceback=text)
+    error = f"rank {exit_.rank}: {exit_.outcome.summary}"
+    return ReferenceResult(step=step, error=error, traceback=exit_.outcome.traceback)
 
 
 def _lines(path: Path) -> list[dict[str, str]]:

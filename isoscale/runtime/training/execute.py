@@ -4,30 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import CodeType, TracebackType
-from typing import Any
 
 from isoscale import limits
 from isoscale.core.streams import rng
 from isoscale.errors import UserError
 from isoscale.runtime.training.guards import guarded
 from isoscale.runtime.training.job import Job
+from isoscale.runtime.training.loop import TrainingLoop
 from isoscale.types import JobSpec
 
 __all__ = ["check_seed", "code_of", "execute", "exit_of"]
 
 
-def execute(job: Job, train: Callable[[Job], Any]) -> str:
+def execute(loop: TrainingLoop, train: Callable[[Job], object]) -> str:
     """Train under the job's seed and return the digest. Errors of the script leave as they are."""
     try:
-        with guarded(job._engine):
-            rng.seed_all(job._spec.seed)
-            train(job)
-            return job._finish()
+        with guarded(loop.engine):
+            rng.seed_all(loop.spec.seed)
+            train(Job(loop))
+            return loop.finish()
     finally:
-        job._close()
+        loop.close()
 
 
-def code_of(train: Callable[..., Any]) -> CodeType | None:
+def code_of(train: Callable[[Job], object]) -> CodeType | None:
     """The code object by which the training function's frame is found."""
     return getattr(train, "__code__", None)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import torch.distributed
 import torch.distributed.distributed_c10d as c10d
@@ -21,7 +21,7 @@ __all__ = ["guarded"]
 
 @contextmanager
 def guarded(engine: StepEngine) -> Iterator[None]:
-    def refuse(*args: Any, **kwargs: Any) -> NoReturn:
+    def refuse(*args: object, **kwargs: object) -> NoReturn:
         if engine.turn.logical_rank is not None:
             raise engine.turn.error(
                 "a torch.distributed call inside a turn would meet other logical workers of the same process",

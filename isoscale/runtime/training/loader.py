@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from torch.utils.data import Dataset
 
 from isoscale.core.sharing import Carried
 from isoscale.core.step import NO_BATCH, Step
@@ -17,9 +19,10 @@ from isoscale.core.totals import Total, add_totals
 from isoscale.data.loader import LogicalLoaders, sample_count
 
 if TYPE_CHECKING:
-    from isoscale.runtime.training.job import Job
+    from isoscale.runtime.training.loop import TrainingLoop
+    from isoscale.runtime.training.state import Tree
 
-__all__ = ["Batches", "Loader", "MapLoader", "Place"]
+__all__ = ["Batches", "Loader", "MapLoader", "Place", "make_loader"]
 
 
 class Place(NamedTuple):
@@ -33,9 +36,9 @@ class Place(NamedTuple):
 class Batches(Carried, Protocol):
     """What a loader hands out, with the state in which it stands between steps."""
 
-    def state(self) -> dict[str, Any]: ...
+    def state(self) -> Tree: ...
 
-    def load_state(self, state: dict[str, Any]) -> None: ...
+    def load_state(self, state: Tree) -> None: ...
 
     def stop(self) -> None:
         """Let go of readers and processes; they come back when they are needed."""
@@ -44,8 +47,8 @@ class Batches(Carried, Protocol):
 class Loader(ABC):
     """Iterate it for global steps; `totals` holds the sums of the last (or present) pass."""
 
-    def __init__(self, job: Job, name: str, batches: Batches, *, train: bool) -> None:
-        self._job = job
+    def __init__(self, loop: TrainingLoop, name: str, batches: Batches, *, train: bool) -> None:
+        self._loop = loop
         self.name = name
         self.batches = batches
         self._train = train
@@ -60,21 +63,20 @@ class Loader(ABC):
         self.totals: dict[str, Total] = {}
 
     def __iter__(self) -> Iterator[Step]:
-        job, engine = self._job, self._job._engine
+        loop, engine = self._loop, self._loop.engine
         engine.check_not_broken()
         if engine.turn.logical_rank is not None:
             raise engine.turn.error("a loader was iterated inside a turn", "iterate loaders outside the inner loop")
-        job._start_streams()
-        self.pass_in_epoch = self.pass_in_epoch + 1 if self._epoch == job.epoch else 1
-        self._epoch, self.index, self.totals = job.epoch, 0, {}
+        engine.contexts.start()
+        self.pass_in_epoch = self.pass_in_epoch + 1 if self._epoch == loop.epoch else 1
+        self._epoch, self.index, self.totals = loop.epoch, 0, {}
         self._begin_pass()
         self.is_open, self._is_over = True, False
         try:
             while True:
                 if self._train:
-                    # May change everything, this loader's place and totals included.
-                    job._arrive(self)
-                if self._is_over or (self._train and job._at_end()) or not self._has_next():
+                    loop.arrive(self)
+                if self._is_over or (self._train and loop.at_end()) or not self._has_next():
                     break
                 yield from self._step()
                 self.index += 1
@@ -99,7 +101,7 @@ class Loader(ABC):
         """Steps of a pass, 0 if unknown."""
 
     @abstractmethod
-    def _read(self, logical_rank: int, *, here: bool) -> Any:
+    def _read(self, logical_rank: int, *, here: bool) -> object:
         """The batch of a worker in the present step. `here` is False if it lives elsewhere and is only compared."""
 
     @abstractmethod
@@ -107,20 +109,20 @@ class Loader(ABC):
         """A step begins, or begins again, with these logical workers here."""
 
     def _step(self) -> Iterator[Step]:
-        job, engine = self._job, self._job._engine
+        loop, engine = self._loop, self._loop.engine
         engine.carried = self.batches
         if self._train:
-            job._before_step(Place(self.name, self.index, self._num_steps()))
-        probe = job._probe if self._train else None
+            loop.before_step(Place(self.name, self.index, self._num_steps()))
+        probe = loop.probe if self._train else None
         if probe is not None:
-            probe.before_step(job.step + 1)
+            probe.before_step(loop.step + 1)
         step = Step(
             engine,
             self._fetch,
-            job._commit if self._train else job._commit_evaluation,
-            job._committed if self._train else job._committed_evaluation,
+            loop.commit if self._train else loop.commit_evaluation,
+            loop.committed if self._train else loop.committed_evaluation,
             training=self._train,
-            position=job._position(f"{self.name} batch {self.index}", training=self._train),
+            position=loop.position(f"{self.name} batch {self.index}", training=self._train),
         )
         yield step
         if not step.complete:
@@ -130,34 +132,34 @@ class Loader(ABC):
             )
         add_totals(self.totals, step.totals)
         if probe is not None:
-            probe.after_step(job.step)
+            probe.after_step(loop.step)
 
-    def _fetch(self, logical_rank: int) -> Any:
-        job, ranks = self._job, self._job._engine.ranks
-        job._pace.turn(job.step, logical_rank, training=self._train)
+    def _fetch(self, logical_rank: int) -> object:
+        loop, ranks = self._loop, self._loop.engine.ranks
+        loop.pace.turn(loop.step, logical_rank, training=self._train)
         if logical_rank not in ranks:
             return self._read(logical_rank, here=False)  # to be compared with its own executor's turn
         if logical_rank == ranks[0]:
-            job._batch_samples = 0
-            job._pace.turns_begin()
+            loop.batch_samples = 0
+            loop.pace.turns_begin()
             self._settle(ranks)
         if logical_rank == ranks[-1]:
-            job._pace.last_turn_begins()
+            loop.pace.last_turn_begins()
         batch = self._read(logical_rank, here=True)
         if batch is NO_BATCH and self._train:
             raise AssertionError(f"{self.name}: logical worker {logical_rank} ran out of batches")
         if batch is not NO_BATCH:
-            job._batch_samples += sample_count(batch)
-        if self._train and job._probe is not None:
-            job._probe.turn_begins(logical_rank, batch)
+            loop.batch_samples += sample_count(batch)
+        if self._train and loop.probe is not None:
+            loop.probe.turn_begins(logical_rank, batch)
         return batch
 
 
 class MapLoader(Loader):
     """Over a map-style data set."""
 
-    def __init__(self, job: Job, name: str, loaders: LogicalLoaders, *, train: bool) -> None:
-        super().__init__(job, name, loaders, train=train)
+    def __init__(self, loop: TrainingLoop, name: str, loaders: LogicalLoaders, *, train: bool) -> None:
+        super().__init__(loop, name, loaders, train=train)
         self._loaders = loaders
 
     def __len__(self) -> int:
@@ -165,9 +167,9 @@ class MapLoader(Loader):
         return self._loaders.num_steps
 
     def _begin_pass(self) -> None:
-        contexts = self._job._engine.contexts
+        contexts = self._loop.engine.contexts
         seeds = contexts.draw_base_seeds() if self._loaders.draws else []
-        self._loaders.begin(self._job.epoch, seeds, contexts.run_under)
+        self._loaders.begin(self._loop.epoch, seeds, contexts.run_under)
 
     def _has_next(self) -> bool:
         return self.index < len(self)
@@ -178,5 +180,28 @@ class MapLoader(Loader):
     def _settle(self, ranks: range) -> None:
         self._loaders.open(ranks, self.index)
 
-    def _read(self, logical_rank: int, *, here: bool) -> Any:
+    def _read(self, logical_rank: int, *, here: bool) -> object:
         return self._loaders.fetch(logical_rank, self.index, NO_BATCH)
+
+
+def make_loader(
+    loop: TrainingLoop,
+    dataset: Dataset[object],
+    *,
+    batch_size: int,
+    shuffle: bool,
+    train: bool,
+    options: dict[str, object],
+) -> MapLoader:
+    """`options` are DataLoader's. The command line's batch size, if it gives one, is for training only."""
+    loaders = LogicalLoaders(
+        dataset,
+        num_logical_workers=loop.spec.workers,
+        seed=loop.spec.seed,
+        batch_size=loop.spec.batch or batch_size if train else batch_size,
+        shuffle=shuffle,
+        train=train,
+        options=options,
+    )
+    loader = MapLoader(loop, loop.new_loader_name("loader"), loaders, train=train)
+    return loop.add_loader(loader, dataset, train=train)

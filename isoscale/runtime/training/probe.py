@@ -7,7 +7,7 @@ sees can be compared place by place.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
 __all__ = ["Probe"]
 
@@ -16,7 +16,7 @@ class Probe(Protocol):
     def before_step(self, step: int) -> None:
         """At `next()` of a training loader, all code outside turns done; `step` counts from 1."""
 
-    def turn_begins(self, logical_rank: int, batch: Any) -> None:
+    def turn_begins(self, logical_rank: int, batch: object) -> None:
         """The batch is about to be handed to the user's loop, the logical worker's streams are active."""
 
     def turn_ends(self, logical_rank: int) -> None:

@@ -9,34 +9,65 @@ script) is under "isoscale". Loading overwrites in place what the script has bui
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 import torch
 
 from isoscale.core.encoding.digest import flat_state
 from isoscale.core.reduction.buckets import Layout
+from isoscale.core.totals import Total
 from isoscale.core.tracked import TrackedModel
 from isoscale.errors import AuditError, UserError
-from isoscale.runtime.training.state import plain
+from isoscale.runtime.training.state import Stateful, Tree, plain
 
 if TYPE_CHECKING:
-    from isoscale.runtime.training.job import Job
     from isoscale.runtime.training.loader import Loader
+    from isoscale.runtime.training.loop import TrainingLoop
 
-__all__ = ["FORMAT", "epoch_of", "is_place_of", "load_snapshot", "take_snapshot"]
+__all__ = ["epoch_of", "is_place_of", "load_snapshot", "models_of", "position_of", "take_snapshot"]
 
-FORMAT = 2
+_FORMAT = 2
 
 
-def take_snapshot(job: Job, loader: Loader, *, copy: bool) -> dict[str, Any]:
+#: the place in the script: which batch of which pass of which loader, with the pass's totals so far
+Position = TypedDict("Position", {"loader": str, "index": int, "pass": int, "epoch": int, "totals": dict[str, Total]})
+
+
+class _ModelRest(TypedDict):
+    """What a model has beyond its state_dict."""
+
+    layout: Tree
+    buffers: list[torch.Tensor]
+    own: dict[int, list[torch.Tensor]]
+    #: left from a step, by number of the parameter
+    grads: dict[int, torch.Tensor]
+
+
+class _Rest(TypedDict):
+    """What it takes to go on, beyond what final.pt has."""
+
+    format: int
+    workers: int
+    models: dict[str, _ModelRest]
+    #: by logical rank
+    contexts: dict[int, Tree]
+    streams: Tree
+    seals: int
+    vector: torch.Tensor | None
+    position: Position
+    #: by name
+    loaders: dict[str, Tree]
+
+
+def take_snapshot(loop: TrainingLoop, loader: Loader, *, copy: bool) -> Tree:
     """Everything at this place. Without `copy` tensors are the job's own: use it before the job goes on."""
-    engine, contexts = job._engine, job._engine.contexts
-    snapshot = job._state.final(job.step, copy=copy)
-    snapshot["isoscale"] = {
-        "format": FORMAT,
-        "workers": job.num_logical_workers,
-        "models": {model.name: _model_state(model, copy=copy) for model in engine.models},
-        "contexts": {rank: contexts.state_of(rank) for rank in range(job.num_logical_workers)},
+    engine, contexts = loop.engine, loop.engine.contexts
+    snapshot = loop.state.final(loop.step, copy=copy)
+    rest: _Rest = {
+        "format": _FORMAT,
+        "workers": loop.spec.workers,
+        "models": {model.name: _rest_of(model, copy=copy) for model in engine.models},
+        "contexts": {rank: contexts.state_of(rank) for rank in range(loop.spec.workers)},
         "streams": contexts.job_streams(),
         "seals": engine.seals,
         "vector": engine.last_vector,
@@ -44,49 +75,63 @@ def take_snapshot(job: Job, loader: Loader, *, copy: bool) -> dict[str, Any]:
             "loader": loader.name,
             "index": loader.index,
             "pass": loader.pass_in_epoch,
-            "epoch": job.epoch,
-            "totals": plain(loader.totals, "loader.totals"),
+            "epoch": loop.epoch,
+            "totals": cast("dict[str, Total]", plain(loader.totals, "loader.totals")),
         },
-        "loaders": {name: one.batches.state() for name, one in job._all_loaders.items()},
+        "loaders": {name: one.batches.state() for name, one in loop.all_loaders.items()},
     }
+    snapshot["isoscale"] = rest
     return snapshot
 
 
-def epoch_of(snapshot: dict[str, Any]) -> int:
-    return int(snapshot["isoscale"]["position"]["epoch"])
+def position_of(snapshot: Tree) -> Position:
+    return _rest(snapshot)["position"]
 
 
-def is_place_of(snapshot: dict[str, Any], loader: Loader) -> bool:
+def epoch_of(snapshot: Tree) -> int:
+    return int(position_of(snapshot)["epoch"])
+
+
+def is_place_of(snapshot: Tree, loader: Loader) -> bool:
     """Was it taken in this pass of this loader?"""
-    position = snapshot["isoscale"]["position"]
+    position = position_of(snapshot)
     return bool(position["loader"] == loader.name and position["pass"] == loader.pass_in_epoch)
 
 
-def load_snapshot(job: Job, loader: Loader, snapshot: dict[str, Any]) -> None:
+def models_of(snapshot: Tree, only: str) -> dict[str, Tree]:
+    """State dicts by name. The only model of a job is saved without its name, and gets the name `only`."""
+    many = cast("dict[str, Tree] | None", snapshot.get("models"))
+    return many or {only: cast("Tree", snapshot["model"])}
+
+
+def load_snapshot(loop: TrainingLoop, loader: Loader, snapshot: Tree) -> None:
     """Make the job what it was when the snapshot was taken. Called with the script at that very place."""
-    engine, contexts, inner = job._engine, job._engine.contexts, snapshot["isoscale"]
-    _check(job, snapshot)
-    states = snapshot.get("models") or {engine.models[0].name: snapshot["model"]} if engine.models else {}
+    engine, contexts, rest = loop.engine, loop.engine.contexts, _rest(snapshot)
+    _check(loop, snapshot)
+    states = models_of(snapshot, engine.models[0].name) if engine.models else {}
     for model in engine.models:
-        _load_model(model, states[model.name], inner["models"][model.name])
-    for name, thing in job._state.kept.items():
+        _load_model(model, states[model.name], rest["models"][model.name])
+    for name, thing in loop.state.kept.items():
         _load_kept(name, thing, snapshot[name])
-    job._state.values.clear()
-    job._state.values.update(plain(snapshot.get("state", {}), "job.state"))
-    for rank, context in inner["contexts"].items():
+    loop.state.values.clear()
+    loop.state.values.update(plain(cast("Tree", snapshot.get("state", {})), "job.state"))
+    for rank, context in rest["contexts"].items():
         contexts.load_state_of(rank, context)
-    contexts.load_job_streams(inner["streams"])
-    position = inner["position"]
-    job.step, job.epoch = int(snapshot["step"]), int(position["epoch"])
-    engine.seals, engine.last_vector = int(inner["seals"]), inner["vector"]
-    for name, state in inner["loaders"].items():
-        job._all_loaders[name].batches.load_state(state)
+    contexts.load_job_streams(rest["streams"])
+    position = rest["position"]
+    loop.step, loop.epoch = int(cast("int", snapshot["step"])), int(position["epoch"])
+    engine.seals, engine.last_vector = int(rest["seals"]), rest["vector"]
+    for name, state in rest["loaders"].items():
+        loop.all_loaders[name].batches.load_state(state)
     loader.index, loader.pass_in_epoch = int(position["index"]), int(position["pass"])
     loader.totals = dict(position["totals"])
 
 
-def _model_state(model: TrackedModel, *, copy: bool) -> dict[str, Any]:
-    """What a model has beyond its state_dict: buffers that are not saved with it, and gradients left from a step."""
+def _rest(snapshot: Tree) -> _Rest:
+    return cast("_Rest", snapshot["isoscale"])
+
+
+def _rest_of(model: TrackedModel, *, copy: bool) -> _ModelRest:
     grads = {i: p.grad for i, p in enumerate(model.params) if p.grad is not None}
     if copy:
         grads = {i: g.detach().clone(memory_format=torch.preserve_format) for i, g in grads.items()}
@@ -98,23 +143,23 @@ def _model_state(model: TrackedModel, *, copy: bool) -> dict[str, Any]:
     }
 
 
-def _load_model(model: TrackedModel, state: dict[str, Any], more: dict[str, Any]) -> None:
+def _load_model(model: TrackedModel, state: Tree, rest: _ModelRest) -> None:
     # Buffers first, by place: one may have got another shape since it was registered, or is not in the state_dict.
-    model.buffers.load(more["buffers"], more["own"])
+    model.buffers.load(rest["buffers"], rest["own"])
     model.module.load_state_dict(state)
-    model.buffers.load(more["buffers"], more["own"])
+    model.buffers.load(rest["buffers"], rest["own"])
     for i, param in enumerate(model.params):
-        grad = more["grads"].get(i)
+        grad = rest["grads"].get(i)
         param.grad = None if grad is None else grad.to(param.device)
-    model.sync.use(Layout.from_state(more["layout"], model.params))
+    model.sync.use(Layout.from_state(rest["layout"], model.params))
     _compare(model.name, model.module.state_dict(), state)
 
 
-def _load_kept(name: str, thing: Any, state: Any) -> None:
+def _load_kept(name: str, thing: Stateful, state: object) -> None:
     # The loader may keep parts of what it is given, and they must not be shared with anybody.
     thing.load_state_dict(plain(state, name))
     if isinstance(thing, torch.optim.Optimizer):
-        _restore_optimizer_dtypes(thing, state)
+        _restore_optimizer_dtypes(thing, cast("dict[str, Any]", state))
     _compare(name, thing.state_dict(), state)
 
 
@@ -128,7 +173,7 @@ def _restore_optimizer_dtypes(optimizer: torch.optim.Optimizer, state: dict[str,
                 optimizer.state[params[index]][key] = value.clone().to(held.device)
 
 
-def _compare(name: str, mine: Any, theirs: Any) -> None:
+def _compare(name: str, mine: object, theirs: object) -> None:
     """What was loaded must be what was sent, bit for bit."""
     loaded, sent = dict(flat_state(mine)), dict(flat_state(theirs))
     different: Iterator[str] = (
@@ -146,7 +191,7 @@ def _compare(name: str, mine: Any, theirs: Any) -> None:
         )
 
 
-def _same(a: Any, b: Any) -> bool:
+def _same(a: object, b: object) -> bool:
     if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
         if a.shape != b.shape or a.dtype != b.dtype:
             return False
@@ -157,18 +202,18 @@ def _same(a: Any, b: Any) -> bool:
     return bool(a == b) or (a != a and b != b)
 
 
-def _check(job: Job, snapshot: dict[str, Any]) -> None:
+def _check(loop: TrainingLoop, snapshot: Tree) -> None:
     """The script that loads must have built what the script that saved had built."""
-    inner = snapshot["isoscale"]
+    rest = _rest(snapshot)
     saved = {
-        "job.model": set(inner["models"]),
+        "job.model": set(rest["models"]),
         "job.keep": set(snapshot) - {"model", "models", "state", "step", "isoscale"},
-        "job.loader": set(inner["loaders"]),
+        "job.loader": set(rest["loaders"]),
     }
     here = {
-        "job.model": {model.name for model in job._engine.models},
-        "job.keep": set(job._state.kept),
-        "job.loader": set(job._all_loaders),
+        "job.model": {model.name for model in loop.engine.models},
+        "job.keep": set(loop.state.kept),
+        "job.loader": set(loop.all_loaders),
     }
     for call, names in saved.items():
         if names != here[call]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, cast, overload
 
 import torch
 
@@ -18,28 +18,36 @@ from isoscale.core.encoding.fast_hash import fast_digest
 from isoscale.core.tracked import TrackedModel
 from isoscale.errors import UserError
 
-__all__ = ["JobState", "atomic_save", "plain"]
+__all__ = ["JobState", "Stateful", "Tree", "atomic_save", "plain"]
+
+#: nested dicts, lists and tuples of tensors and plain values, which can be stored without pickling code
+Tree = dict[str, object]
 
 _PLAIN = frozenset({bool, int, float, str, bytes, type(None)})
 _RESERVED = frozenset({"isoscale", "model", "models", "step", "state"})
 
 
+class Stateful(Protocol):
+    """What `job.keep` takes: optimizers, schedules, scalers, or a script's own."""
+
+    def state_dict(self) -> object: ...
+
+    def load_state_dict(self, state: Any, /) -> object: ...
+
+
 class JobState:
     def __init__(self) -> None:
         self.models: dict[str, TrackedModel] = {}
-        self.kept: dict[str, Any] = {}
+        self.kept: dict[str, Stateful] = {}
         #: plain values of the user's, kept
         self.values: dict[str, Any] = {}
-
-    def add_model(self, name: str, model: TrackedModel) -> None:
-        self.models[name] = model
 
     def new_model_name(self, module: torch.nn.Module) -> str:
         base = type(module).__name__
         taken = sum(name.split("-")[0] == base for name in self.models)
         return f"{base}-{taken + 1}" if taken else base
 
-    def keep(self, name: str, thing: Any) -> None:
+    def keep(self, name: str, thing: object) -> None:
         if name in _RESERVED or name in self.kept:
             raise UserError(
                 field="job.keep(name)",
@@ -54,12 +62,12 @@ class JobState:
                 problem="has no state_dict() and load_state_dict()",
                 remedy="put plain values into job.state",
             )
-        self.kept[name] = thing
+        self.kept[name] = cast("Stateful", thing)
 
-    def final(self, step: int, *, copy: bool = True) -> dict[str, Any]:
+    def final(self, step: int, *, copy: bool = True) -> Tree:
         """The contents of final.pt; without `copy` its tensors are the job's own."""
         models = {name: plain(m.module.state_dict(), name, copy=copy) for name, m in self.models.items()}
-        out: dict[str, Any] = {"model": next(iter(models.values()))} if len(models) == 1 else {"models": models}
+        out: Tree = {"model": next(iter(models.values()))} if len(models) == 1 else {"models": models}
         out |= {name: plain(thing.state_dict(), name, copy=copy) for name, thing in self.kept.items()}
         if self.values:
             out["state"] = plain(self.values, "job.state")
@@ -75,8 +83,8 @@ class JobState:
         for name, model in self.models.items():
             for path, leaf in flat_state(model.module.state_dict()):
                 yield f"{name}.{path}", _leaf_digest(leaf)
-        for name, thing in [*self.kept.items(), ("job.state", self.values)]:
-            state = thing if isinstance(thing, dict) else thing.state_dict()
+        kept = ((name, thing.state_dict()) for name, thing in self.kept.items())
+        for name, state in (*kept, ("job.state", self.values)):
             for path, leaf in flat_state(state):
                 yield f"{name}.{path}", _leaf_digest(leaf)
 
@@ -95,7 +103,15 @@ class JobState:
         return [float(group["lr"]) for optimizer in optimizers for group in optimizer.param_groups if "lr" in group]
 
 
-def plain(state: Any, path: str, *, copy: bool = True) -> Any:
+@overload
+def plain(state: dict[str, Any], path: str, *, copy: bool = True) -> Tree: ...
+
+
+@overload
+def plain(state: object, path: str, *, copy: bool = True) -> object: ...
+
+
+def plain(state: object, path: str, *, copy: bool = True) -> object:
     """A copy made of dicts, lists, tensors and plain values only; anything else is refused by name."""
     if isinstance(state, torch.Tensor):
         return state.detach().clone(memory_format=torch.preserve_format) if copy else state.detach()
@@ -116,7 +132,7 @@ def plain(state: Any, path: str, *, copy: bool = True) -> Any:
     )
 
 
-def atomic_save(value: Any, path: Path) -> None:
+def atomic_save(value: object, path: Path) -> None:
     """Whole or not at all: temporary file, fsync, rename."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -130,5 +146,5 @@ def atomic_save(value: Any, path: Path) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def _leaf_digest(leaf: Any) -> str:
+def _leaf_digest(leaf: object) -> str:
     return fast_digest(leaf) if isinstance(leaf, torch.Tensor) else repr(leaf)

@@ -28,7 +28,7 @@ from isoscale.errors import UserError
 from isoscale.runtime.training.loader import Loader
 
 if TYPE_CHECKING:
-    from isoscale.runtime.training.job import Job
+    from isoscale.runtime.training.loop import TrainingLoop
 
 __all__ = ["StreamLoader", "StreamOptions", "make_stream", "stream_rule"]
 
@@ -53,8 +53,8 @@ class StreamOptions(TypedDict, total=False):
 
 
 class StreamLoader(Loader):
-    def __init__(self, job: Job, name: str, batches: StreamBatches, *, train: bool) -> None:
-        super().__init__(job, name, batches.carried, train=train)
+    def __init__(self, loop: TrainingLoop, name: str, batches: StreamBatches, *, train: bool) -> None:
+        super().__init__(loop, name, batches.carried, train=train)
         self._made, self._stream = batches, batches.stream
         self._last_num_steps = 0
 
@@ -64,8 +64,8 @@ class StreamLoader(Loader):
         return self._stream.counts()
 
     def _begin_pass(self) -> None:
-        seeds = self._job._engine.contexts.draw_base_seeds() if self._made.draws else []
-        self._made.begin(self._job.epoch, seeds)
+        seeds = self._loop.engine.contexts.draw_base_seeds() if self._made.draws else []
+        self._made.begin(self._loop.epoch, seeds)
 
     def _num_steps(self) -> int:
         return self._last_num_steps
@@ -90,17 +90,15 @@ class StreamLoader(Loader):
 
     def _seal_round(self, why: str) -> None:
         """A seal without turns, by which everybody learns what everybody has."""
-        job, engine = self._job, self._job._engine
+        loop, engine = self._loop, self._loop.engine
         engine.carried = self.batches
         handed_out = self.counts.handed_out
         where = (
             f"{self.name} {why} ({handed_out} partitions of {self._stream.source.identity}) before batch {self.index}"
         )
-        engine.seal_end(job._position(where, training=False), "")
+        sealed = engine.seal_end(loop.position(where, training=False), "")
         self._stream.end_round()
-        job._pace.outside()
-        if job._elastic is not None:
-            job._elastic.sealed(job)
+        loop.committed_evaluation(sealed)
 
     def _step(self) -> Iterator[Step]:
         yield from super()._step()
@@ -109,39 +107,40 @@ class StreamLoader(Loader):
     def _settle(self, ranks: range) -> None:
         self._made.open(ranks, self.index)
 
-    def _read(self, logical_rank: int, *, here: bool) -> Any:
+    def _read(self, logical_rank: int, *, here: bool) -> object:
         return self._made.fetch(logical_rank, self.index, NO_BATCH, here=here)
 
-    def _tell(self, event: str, **fields: Any) -> None:
+    def _tell(self, event: str, **fields: object) -> None:
         if not self._train:
             return
-        job, counts = self._job, asdict(self.counts)
-        counts["content"] = None if counts["content"] is None else f"{counts['content']:016x}"
-        sink = partial(job._sink.streamed, event=event, stream=self.name, step=job.step, fields=counts | fields)
-        job._tell(sink)
+        loop, counts = self._loop, self.counts
+        told = asdict(counts) | {"content": None if counts.content is None else f"{counts.content:016x}"}
+        fact = partial(loop.sink.streamed, event=event, stream=self.name, step=loop.step, fields=told | fields)
+        loop.tell(fact)
 
 
 def make_stream(
-    job: Job, name: str, source: Source | Dataset[Any], batch_size: int, options: StreamOptions
+    loop: TrainingLoop, source: Source | Dataset[object], batch_size: int, options: StreamOptions
 ) -> StreamLoader:
-    rule = stream_rule(batch_size, options, num_logical_workers=job.num_logical_workers, seed=job._spec.seed)
-    stream = LogicalStream(
-        checked_source(source), rule, ledger=options.get("ledger", False), training=options.get("train", True)
-    )
+    """The command line's batch size, if it gives one, is for training only."""
+    name, workers, train = loop.new_loader_name("stream"), loop.spec.workers, options.get("train", True)
+    batch = loop.spec.batch or batch_size if train else batch_size
+    rule = stream_rule(batch, options, num_logical_workers=workers, seed=loop.spec.seed)
+    stream = LogicalStream(checked_source(source), rule, ledger=options.get("ledger", False), training=train)
     batches = StreamBatches(
         stream,
         options.get("transform"),
         options.get("collate_fn", default_collate),
         _processes(options),
-        num_logical_workers=job.num_logical_workers,
+        num_logical_workers=workers,
     )
-    return StreamLoader(job, name, batches, train=options.get("train", True))
+    return loop.add_loader(StreamLoader(loop, name, batches, train=train), source, train=train)
 
 
 def stream_rule(batch_size: int, options: StreamOptions, *, num_logical_workers: int, seed: int) -> Rule:
     train = options.get("train", True)
     known = StreamOptions.__annotations__
-    given = cast("dict[str, Any]", options)
+    given = cast("dict[str, object]", options)
     for name in given:
         if name not in known:
             raise _refused(name, given[name], "no such option", f"known: batch_size, {', '.join(known)}")
@@ -171,10 +170,10 @@ def stream_rule(batch_size: int, options: StreamOptions, *, num_logical_workers:
 def _processes(options: StreamOptions) -> WorkerOptions | None:
     """Checked by torch's own loader, which is never iterated."""
     names = ("num_workers", "prefetch_factor", "worker_init_fn", "timeout")
-    given = {name: value for name, value in cast("dict[str, Any]", options).items() if name in names}
+    given: dict[str, Any] = {name: value for name, value in options.items() if name in names}
     check_processes(given.get("num_workers", 0), "job.stream(num_workers=...)")
     try:
-        stock: DataLoader[Any] = DataLoader(cast("Any", [0]), **given)
+        stock = DataLoader(cast("Dataset[int]", [0]), **given)
     except (ValueError, TypeError) as error:
         raise UserError(
             field="job.stream", value=given, problem=str(error), remedy="give options that torch's DataLoader takes"

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sized
 from itertools import islice
-from typing import Any
 
 from isoscale.data.readers.source import is_source
 from isoscale.protocol import messages as m
@@ -54,11 +53,12 @@ class Uses:
             )
 
 
-def data_facts(data: Any) -> str:
+def data_facts(data: object) -> str:
     """Length and fingerprint of a data set, or partitions and identity of a source; "" if it offers nothing."""
     facts = []
-    with contextlib.suppress(TypeError, NotImplementedError):
-        facts.append(f"{len(data)} samples")
+    if isinstance(data, Sized):
+        with contextlib.suppress(TypeError, NotImplementedError):
+            facts.append(f"{len(data)} samples")
     if is_source(data):
         facts.append(f"{data.num_partitions} partitions, identity {data.identity}")
     if fingerprint := _fingerprint(data):
@@ -66,7 +66,7 @@ def data_facts(data: Any) -> str:
     return ", ".join(facts)
 
 
-def _fingerprint(data: Any) -> str:
+def _fingerprint(data: object) -> str:
     """Its own, or that of the data set it is a view of. Hugging Face's is called `_fingerprint`."""
     for _ in range(_MAX_DEPTH):
         for name in ("fingerprint", "_fingerprint"):

@@ -18,6 +18,7 @@ from isoscale.recipes.mcmisp_models import BACKBONES, Bert, Electra
 from isoscale.recipes.mcmisp_tasks import PlantedTask, TextTask, mask_of, with_masks
 from isoscale.runtime.training.execute import code_of, execute
 from isoscale.runtime.training.job import Job
+from isoscale.runtime.training.loop import TrainingLoop
 from isoscale.types import JobSpec
 
 LANGUAGE = Planted(topics=2, words_per_topic=4, classes=2, cues_per_class=2, length=6)
@@ -63,7 +64,7 @@ class Hasty(Watched):
         return score
 
 
-def train(*arguments: str) -> Job:
+def train(*arguments: str) -> TrainingLoop:
     """Four steps of three logical workers."""
     options = mcmisp.parse(
         ["--width", "16", "--layers", "1", "--heads", "2", "--batch", "4", "--warmup", "0", "--epochs", "1", *arguments]
@@ -72,10 +73,10 @@ def train(*arguments: str) -> Job:
     def run(job: Job) -> None:
         mcmisp.pretrain(job, options, PlantedTask(48, language=LANGUAGE))
 
-    job = Job(JobSpec(workers=WORKERS, seed=3), LocalExchange(WORKERS), Silence(), train_code=code_of(run))
-    execute(job, run)
-    assert job.step == 4
-    return job
+    loop = TrainingLoop(JobSpec(workers=WORKERS, seed=3), LocalExchange(WORKERS), Silence(), train_code=code_of(run))
+    execute(loop, run)
+    assert loop.step == 4
+    return loop
 
 
 def same_counts_within_steps(read: list[torch.Tensor]) -> bool:
@@ -112,7 +113,7 @@ def test_each_sentence_of_an_epoch_is_counted_once(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("backbone", sorted(BACKBONES))
 def test_guidance_changes_training_and_zero_weight_does_not(backbone: str) -> None:
     def digest(*arguments: str) -> str:
-        return train("--backbone", backbone, *arguments)._state.digest()
+        return train("--backbone", backbone, *arguments).state.digest()
 
     plain = digest("--guidance", "0")
     assert digest("--guidance", "0.1") != plain

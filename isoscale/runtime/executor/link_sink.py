@@ -1,0 +1,51 @@
+"""A job's facts as messages to the coordinator: the `Sink` of an executor."""
+
+from __future__ import annotations
+
+from isoscale.core.totals import Combined
+from isoscale.protocol import messages as m
+from isoscale.runtime.control.executor_link import Link
+from isoscale.runtime.executor.member import Member
+from isoscale.runtime.training.loader import Place
+from isoscale.runtime.training.sink import Value, step_loss
+
+__all__ = ["LinkSink"]
+
+
+class LinkSink:
+    def __init__(self, link: Link, member: Member, record: bool) -> None:
+        """With `record` every logged value of every logical worker goes out too, exactly."""
+        self._link = link
+        self._member = member
+        self._record = record
+
+    def step(
+        self, *, step: int, epoch: int, values: Combined, seconds: float, samples: int, total: int, place: Place
+    ) -> None:
+        self._link.send_fact(
+            m.StepDone(
+                step=step,
+                epoch=epoch,
+                loss=step_loss(values),
+                seconds=seconds,
+                samples=samples,
+                generation=self._member.generation,
+                executors=len(self._member.members),
+                total=total,
+                loader=place.loader,
+                batch=place.batch,
+                of=place.of,
+            )
+        )
+        if self._record:
+            exact = {name: {r: v.hex() for r, v in by_rank.items()} for name, by_rank in values.by_rank.items()}
+            self._link.send_fact(m.Recorded(step=step, values=exact))
+
+    def logged(self, *, step: int, epoch: int, values: dict[str, Value]) -> None:
+        self._link.send_fact(m.Logged(step=step, epoch=epoch, values=values))
+
+    def audited(self, *, step: int, digest: str) -> None:
+        self._link.send_fact(m.Audited(step=step, digest=digest))
+
+    def streamed(self, *, event: str, stream: str, step: int, fields: dict[str, object]) -> None:
+        self._link.send_fact(m.Streamed(event=event, stream=stream, step=step, fields=fields))

@@ -1,0 +1,62 @@
+"""`Sink`, the way out for a job's facts: to the coordinator, to the console, or to whoever compares them.
+
+Says which facts there are, and who tells them. Where they go is the business of whoever implements it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from isoscale.core.totals import Combined
+
+if TYPE_CHECKING:
+    from isoscale.runtime.training.loader import Place
+
+__all__ = ["Facts", "Sink", "Value", "step_loss"]
+
+#: what `job.log` takes
+Value = float | int | str | bool | None
+#: facts that an executor could tell if the first one is lost
+_REMEMBERED = 256
+
+
+class Sink(Protocol):
+    """Carries facts out of the process. Called on the first executor only; never blocks."""
+
+    def step(
+        self, *, step: int, epoch: int, values: Combined, seconds: float, samples: int, total: int, place: Place
+    ) -> None:
+        """A step is committed. `total` is how many there will be, 0 if unknown."""
+
+    def logged(self, *, step: int, epoch: int, values: dict[str, Value]) -> None:
+        """The script called `job.log`."""
+
+    def audited(self, *, step: int, digest: str) -> None:
+        """All executors held the same state after so many steps; its digest."""
+
+    def streamed(self, *, event: str, stream: str, step: int, fields: dict[str, object]) -> None:
+        """Partitions of a stream were given out, or a pass over it ended."""
+
+
+class Facts:
+    """Facts that every executor knows. The first one tells them; the others remember them for a while: it may be gone
+    before it could tell, and then its successor does."""
+
+    def __init__(self) -> None:
+        self._untold: deque[Callable[[], None]] = deque(maxlen=_REMEMBERED)
+
+    def tell(self, fact: Callable[[], None], *, is_main: bool) -> None:
+        """`fact` is a call of the sink."""
+        if not is_main:
+            self._untold.append(fact)
+            return
+        while self._untold:
+            self._untold.popleft()()
+        fact()
+
+
+def step_loss(values: Combined) -> float | None:
+    """What the event log calls a step's loss: the mean of that name, else of the first name in order."""
+    return values.means.get("loss", values.means[min(values.means)] if values.means else None)
