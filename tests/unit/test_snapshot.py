@@ -66,7 +66,10 @@ class Watching:
             # As it travels: through the codec, which copies.
             self.taken = codec.unpack(codec.pack(take_snapshot(job, loader, copy=False)))
 
-    def sealed(self, job: Job) -> None:
+    def ready(self, job: Job) -> bool:
+        return False
+
+    def sealed(self, job: Job, sealed: Any) -> None:
         pass
 
     def __getattr__(self, name: str) -> Any:

@@ -110,7 +110,7 @@ def run_executor(train: Callable[[Job], Any]) -> NoReturn:
     url, socket_, welcome = _first_connection(url, path, token, token_file.parent)
     home = Home(Path(welcome.spec.out), token)
     host = env.host() or address_here(welcome.settings.host, socket_)
-    member = Member(executor, welcome.settings, host)
+    member = Member(executor, welcome.settings, host, welcome.term)
     told: list[Uses] = []
     link = Link(
         socket_,
@@ -123,7 +123,7 @@ def run_executor(train: Callable[[Job], Any]) -> NoReturn:
         on_refused=member.on_refused,
     )
     link.use_address(url, welcome.term)
-    member.link, member.term = link, welcome.term
+    member.link = link
     member.pace.trail = _trail(token, executor)
     threading.Thread(target=_beat, args=(member,), name="heartbeat", daemon=True).start()
     member.hello = hello = _set_up(welcome, host)
@@ -170,8 +170,7 @@ def _run(train: Callable[[Job], Any], welcome: m.Welcome, member: Member, home: 
         finished = m.Finished(executor=member.executor, step=job.step, digest=digest, stop_reason=job._stop_reason)
         if job.is_main:
             _save_result(job, member.link, home, finished)
-        member.finished = finished
-        member.link.send(finished)
+        member.finish(finished)
         final = job
         member.wait_dismissed(lambda: _save_result(final, member.link, home, finished))
     except Leaving as leaving:
@@ -218,7 +217,7 @@ def _make_job(train: Callable[[Job], Any], welcome: m.Welcome, member: Member) -
         job = Job(spec, member.begin(order), sink, device=device, train_code=code_of(train))
     else:
         # On its way a newcomer does everything alone, and to no effect.
-        member.state = "approaching"
+        member.approach()
         job = Job(spec, LocalExchange(spec.workers), sink, device=device, train_code=code_of(train))
         job._approaching = True
     member.attach(job)

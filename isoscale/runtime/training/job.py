@@ -73,7 +73,10 @@ class Elastic(Protocol):
         """At `next()` of a training loader, its end included: the only place where executors join, leave, move logical
         workers and write checkpoints."""
 
-    def sealed(self, job: Job) -> None:
+    def ready(self, job: Job) -> bool:
+        """About to seal a step: could this executor go over to the next generation after it?"""
+
+    def sealed(self, job: Job, sealed: Sealed) -> None:
         """A step, of training or evaluation, is sealed."""
 
 
@@ -329,9 +332,12 @@ class Job:
         rates = self._state.learning_rates()
         return f"{where}, epoch {self.epoch}, step {self.step + 1}, learning rates {rates}"
 
+    def _is_ready(self) -> bool:
+        return self._elastic is not None and self._elastic.ready(self)
+
     def _commit(self, tally: Tally) -> Sealed:
         self._pace.turns_end()
-        return self._engine.finish(tally, digest=self._digest, stop=bool(self._turn_stop))
+        return self._engine.finish(tally, digest=self._digest, stop=bool(self._turn_stop), ready=self._is_ready())
 
     def _committed(self, sealed: Sealed) -> Sealed:
         if sealed.differing:
@@ -341,7 +347,7 @@ class Job:
         self.step += 1
         self._pace.sealed(len(self._engine.ranks))
         if self._elastic is not None:
-            self._elastic.sealed(self)
+            self._elastic.sealed(self, sealed)
         if sealed.stop:
             self._stop_reason = self._turn_stop or "another logical worker asked for it"
         now = time.perf_counter()
@@ -364,12 +370,12 @@ class Job:
 
     def _commit_evaluation(self, tally: Tally) -> Sealed:
         self._pace.turns_end()
-        return self._engine.finish(tally, digest="", stop=False)
+        return self._engine.finish(tally, digest="", stop=False, ready=self._is_ready())
 
     def _committed_evaluation(self, sealed: Sealed) -> Sealed:
         self._pace.outside()
         if self._elastic is not None:
-            self._elastic.sealed(self)
+            self._elastic.sealed(self, sealed)
         return sealed
 
     # ---- called by whoever runs the job ----

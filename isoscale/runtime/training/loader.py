@@ -121,6 +121,7 @@ class Loader(ABC):
             job._committed if self._train else job._committed_evaluation,
             training=self._train,
             position=job._position(f"{self.name} batch {self.index}", training=self._train),
+            committed=job.step,
         )
         yield step
         if not step.complete:

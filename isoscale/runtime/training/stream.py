@@ -96,11 +96,11 @@ class StreamLoader(Loader):
         where = (
             f"{self.name} {why} ({handed_out} partitions of {self._stream.source.identity}) before batch {self.index}"
         )
-        engine.seal_end(job._position(where, training=False), "")
+        sealed = engine.seal_end(job._position(where, training=False), "")
         self._stream.end_round()
         job._pace.outside()
         if job._elastic is not None:
-            job._elastic.sealed(job)
+            job._elastic.sealed(job, sealed)
 
     def _step(self) -> Iterator[Step]:
         yield from super()._step()

@@ -76,7 +76,7 @@ def _place_in_handover(order: m.Prepare) -> int:
 
 def break_off(exchange: Exchange | None) -> None:
     """Whoever waits in it wakes up. On a thread: it takes a moment, and the caller has other things to do."""
-    if exchange is not None and hasattr(exchange, "break_off"):
+    if exchange is not None and exchange.placement.num_executors > 1:
         threading.Thread(target=exchange.break_off, name="break off", daemon=True).start()
         exchange.broken = True
 
