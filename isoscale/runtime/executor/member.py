@@ -97,7 +97,11 @@ class Member:
 
     def wait_to_begin(self) -> m.Begin | m.Approach:
         """A set-up executor waits until it is needed."""
-        return self.orders.wait(lambda state: state.first)
+
+        def first(state: MemberState) -> m.Begin | m.Approach | None:
+            return state.first
+
+        return self.orders.wait(first)
 
     def begin(self, order: m.Begin) -> Exchange:
         """A member of the first generation, with the others."""
