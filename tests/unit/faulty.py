@@ -2,7 +2,7 @@
 
 Each executor has a thread, but only one runs at a time: it goes on until it has to wait for the others, and then
 hands over. So every run is the same again, each keeps the global random streams for itself, and a deadlock is seen at
-once. What survivors agree on is `runtime.executor.member`'s own code; the coordinator is a few lines here.
+once. What survivors agree on is `runtime.executor.resync`'s own code; the coordinator is a few lines here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Forming and breaking the groups of executors that exchange with each other, for `runtime.executor.member`.
+"""Forming and breaking the groups of executors that exchange with each other, for `runtime.executor.orders`.
 
 Forming blocks until all are there, so it happens on threads of its own beside training. gloo is imported only where
 more than one executor is.
