@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from isoscale.types import Placement
 
-__all__ = ["Audits", "Verdict", "chosen_audits", "judge", "with_referees"]
+__all__ = ["AuditSample", "Audits", "Verdict", "chosen_audits", "judge", "with_referees"]
 
 #: by logical rank: positions of the executors that run its turn, the host first
 Audits = Mapping[int, tuple[int, ...]]
@@ -27,6 +27,19 @@ class Verdict:
     differing: tuple[int, ...]
     #: position of the executor that most of the others contradict; None if that cannot be told
     culprit: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditSample:
+    """How many of a job's turns are run on a second executor, and the seed that chooses them."""
+
+    seed: int = 0
+    #: the share of all turns
+    turns: float = 0.0
+
+    def of(self, placement: Placement, committed: int) -> Audits:
+        """Those of the step that follows so many committed ones."""
+        return chosen_audits(placement, self.seed, committed, self.turns)
 
 
 def chosen_audits(placement: Placement, seed: int, step: int, probability: float) -> Audits:

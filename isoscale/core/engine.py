@@ -8,12 +8,13 @@ engine knows no loader, file or socket; `core.step` is what the user's loop sees
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import torch
 
 from isoscale.core import audit
-from isoscale.core.audit import Audits
+from isoscale.core.audit import Audits, AuditSample
 from isoscale.core.context import ContextSwitch
 from isoscale.core.position import PositionGate
 from isoscale.core.reduction.exchange import Exchange, ExchangeBrokenError
@@ -24,7 +25,7 @@ from isoscale.core.totals import Tally
 from isoscale.core.tracked import TrackedModel
 from isoscale.errors import AuditError
 
-__all__ = ["Recovery", "StepAgainError", "StepEngine"]
+__all__ = ["Peers", "Recovery", "StepAgainError", "StepEngine", "SuspectedError"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,23 @@ class Recovery:
     exchange: Exchange
     #: what all executors had put into the seal that this one did not leave, if another one did; None: do the step again
     vector: torch.Tensor | None
+
+
+class Peers(Protocol):
+    """Knows how to find the other executors again."""
+
+    def recover(self, broken: ExchangeBrokenError) -> Recovery:
+        """The exchange broke in a step: agree with those that are left how to go on."""
+
+
+class SuspectedError(ExchangeBrokenError):
+    """An executor computes other bits than the rest: nothing more is to be exchanged with it."""
+
+    def __init__(self, index: int, reason: str) -> None:
+        super().__init__(f"an executor is suspected: {reason}")
+        #: its position in the placement, and where its bits differ
+        self.index = index
+        self.reason = reason
 
 
 class StepAgainError(Exception):
@@ -68,21 +86,14 @@ class StepEngine:
         self.seals = 0
         #: what all executors put into the last seal
         self.last_vector: torch.Tensor | None = None
-        #: is this executor ready to switch to the next generation? asked at every seal
-        self.ready: Callable[[], bool] = lambda: False
-        #: a seal has shown that all are
-        self.switch_agreed = False
-        #: finds the executors that are left and agrees with them how to go on; None where there are no others
-        self.on_broken: Callable[[], Recovery] | None = None
+        #: None where there are no other executors
+        self.peers: Peers | None = None
         #: line at which an inner loop was left early; raised at the next occasion
         self.broken_at: str | None = None
         #: watch the models' attributes in the next step (costs a walk over all modules)
         self.watch_attributes = True
-        #: which turns of a step are to be run on several executors, by committed seals
-        self.audits: Callable[[], Audits] = dict
-        #: an executor, by position, was found to compute other bits than the rest; the second argument says where
-        self.on_suspect: Callable[[int, str], None] = lambda index, reason: None
-        self.on_doubt: Callable[[str], None] = lambda reason: None
+        #: which turns are to be run on several executors
+        self.audit_sample = AuditSample()
         #: is shown the end of every training turn that counts, its gradients and random streams still in place
         self.on_turn_end: Callable[[int], None] | None = None
         #: what the loader of the present step carries along
@@ -105,7 +116,6 @@ class StepEngine:
         before, self.exchange = self.exchange, exchange
         self.seal, self.gate = Seal(exchange), PositionGate(exchange)
         self._sharing = Sharing(exchange, self.contexts, self.models)
-        self.switch_agreed = False
         # gloo may write into an abandoned exchange's memory until its sockets are closed.
         before.retire([model.sync.move(exchange) for model in self.models])
 
@@ -168,34 +178,36 @@ class StepEngine:
     def _gradient_digest(self) -> int:
         return short_hash("/".join(model.gradient_digest() for model in self.models))
 
-    def finish(self, tally: Tally, *, digest: str, stop: bool) -> Sealed:
+    def finish(self, tally: Tally, *, digest: str, stop: bool, ready: bool = False) -> Sealed:
         """Exchange what the turns left, seal, and only then apply it: until the seal the step can be done again.
 
-        The caller's streams are the job-wide ones from here on.
+        `ready`: this executor can switch to the next generation. The caller's streams are the job-wide ones from here
+        on.
         """
         self.contexts.leave()
         self.gate.check()
         self._gathered = self._gather()
         places = [(rank, e) for rank, executors in self._audits.items() for e in executors]
         mine = [self._audit_digests[rank] if e == self.exchange.index else 0 for rank, e in places]
-        sealed = self.seal.close(tally, digest=digest, stop=stop, ready=self.ready(), extra=mine)
+        sealed = self.seal.close(tally, digest=digest, stop=stop, ready=ready, extra=mine)
         if places:
-            self._judge(dict(zip(places, sealed.extra, strict=True)))
+            doubt = self._judge(dict(zip(places, sealed.extra, strict=True)))
+            sealed = replace(sealed, doubt=doubt)
         return self._settle(sealed)
 
-    def _judge(self, digests: dict[tuple[int, int], int]) -> None:
-        """Turns that were run on several executors must have given the same gradients; if not, who is wrong?"""
+    def _judge(self, digests: dict[tuple[int, int], int]) -> str:
+        """Turns that were run on several executors must have given the same gradients; if not, who is wrong?
+
+        What was odd about them though they agree, or "".
+        """
         audits = self._audits
         verdict = audit.judge(audits, {rank: [digests[rank, e] for e in audits[rank]] for rank in audits})
         refereed = any(len(executors) > 2 for executors in audits.values())
         if not verdict.differing:
-            if refereed:
-                self.on_doubt(f"turns of logical workers {list(audits)} gave other bits once, and not again")
-            return
+            return f"turns of logical workers {list(audits)} gave other bits once, and not again" if refereed else ""
         where = f"gradients of logical worker {verdict.differing[0]} differ"
         if verdict.culprit is not None:
-            self.on_suspect(verdict.culprit, where)
-            raise ExchangeBrokenError(f"an executor is suspected: {where}")
+            raise SuspectedError(verdict.culprit, where)
         if refereed or self.exchange.placement.num_executors < 3:
             raise AuditError(
                 tensor=f"the gradient of logical worker {verdict.differing[0]}",
@@ -217,17 +229,18 @@ class StepEngine:
 
     def recover(self, broken: ExchangeBrokenError) -> Sealed | None:
         """The exchange broke in a step. The step as others have sealed it, or None: it is to be done again."""
-        if self.on_broken is None:
+        if self.peers is None:
             raise broken
         self.turn.logical_rank = None
         self.turn.accumulating = False
-        recovery = self.on_broken()
+        recovery = self.peers.recover(broken)
         sealed = None
         if recovery.vector is not None:
             # Whoever left that seal knew that this executor had entered it, so it holds everything.
             self.contexts.leave()
             self.seal.vector = recovery.vector
-            sealed = self._settle(self.seal.read(recovery.vector))
+            # All were ready for a generation that is given up by now.
+            sealed = self._settle(replace(self.seal.read(recovery.vector), all_ready=False))
         else:
             self.rewind()
         self.use(recovery.exchange)
@@ -273,7 +286,6 @@ class StepEngine:
             self._sharing.adopt(changes, self.carried, here=index == self.exchange.index)
         self.seals += 1
         self.last_vector = self.seal.vector
-        self.switch_agreed |= sealed.all_ready
         return sealed
 
     def _gather_gradients(self, gathered: _Gathered) -> None:

@@ -35,6 +35,8 @@ class Sealed:
     all_ready: bool = False
     #: sums of what executors added beyond that
     extra: tuple[int, ...] = ()
+    #: what was odd about turns that were run on several executors, though they agree now
+    doubt: str = ""
 
 
 class Seal:

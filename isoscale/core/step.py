@@ -41,9 +41,12 @@ class Step:
         *,
         training: bool,
         position: str,
+        committed: int = 0,
     ) -> None:
+        """`committed` are the steps before this one."""
         self._engine = engine
         self._position = position
+        self._committed = committed
         self._fetch = fetch
         self._commit = commit
         self._on_sealed = on_sealed
@@ -117,7 +120,9 @@ class Step:
 
     def _attempt(self) -> Iterator[Any]:
         engine = self._engine
-        audits = self._audits if self._audits is not None else engine.audits() if self._training else {}
+        audits = self._audits
+        if audits is None and self._training:
+            audits = engine.audit_sample.of(engine.exchange.placement, self._committed)
         engine.begin(self._training, self._position, audits)
         for rank in engine.audited_here():
             engine.open_turn(rank, last=False)

@@ -2,7 +2,7 @@
 
 Each executor has a thread, but only one runs at a time: it goes on until it has to wait for the others, and then
 hands over. So every run is the same again, each keeps the global random streams for itself, and a deadlock is seen at
-once. What survivors agree on is `runtime.executor.member`'s own code; the coordinator is a few lines here.
+once. What survivors agree on is `runtime.executor.resync`'s own code; the coordinator is a few lines here.
 """
 
 from __future__ import annotations
@@ -108,34 +108,42 @@ class World:
             del self._ready[self._running]
             self._baton.notify_all()
 
-    def recovery(self, executor: int, engine: StepEngine) -> Callable[[], Recovery]:
-        """For `StepEngine.on_broken`: all who are left meet and go on."""
-
-        def recover() -> Recovery:
-            while True:
-                number = len(self._groups)
-                self._wait_for.add(executor)
-                self.wait(executor, lambda n=number: self.alive <= self._wait_for or len(self._groups) > n)  # type: ignore[misc]
-                if len(self._groups) == number:
-                    members = tuple(sorted(self.alive))
-                    self._new_group(members, Placement.even(_workers(engine), len(members)).shares)
-                self._wait_for.discard(executor)
-                group = self._groups[-1]
-                exchange: Any = FaultyExchange(self, group, group.members.index(executor))
-                if len(group.members) == 1:
-                    exchange = LocalExchange(_workers(engine))
-                try:
-                    return Recovery(exchange, agree(exchange, engine, 0).vector)
-                except ExchangeBrokenError:
-                    continue
-
-        return recover
+    def recover(self, executor: int, engine: StepEngine) -> Recovery:
+        """All who are left meet and go on."""
+        while True:
+            number = len(self._groups)
+            self._wait_for.add(executor)
+            self.wait(executor, lambda n=number: self.alive <= self._wait_for or len(self._groups) > n)  # type: ignore[misc]
+            if len(self._groups) == number:
+                members = tuple(sorted(self.alive))
+                self._new_group(members, Placement.even(_workers(engine), len(members)).shares)
+            self._wait_for.discard(executor)
+            group = self._groups[-1]
+            exchange: Any = FaultyExchange(self, group, group.members.index(executor))
+            if len(group.members) == 1:
+                exchange = LocalExchange(_workers(engine))
+            try:
+                return Recovery(exchange, agree(exchange, engine, 0).vector)
+            except ExchangeBrokenError:
+                continue
 
     def _new_group(self, members: tuple[int, ...], shares: tuple[int, ...]) -> Group:
         generation = len(self._groups)
         faults = {fault.at: fault for fault in self.faults if fault.generation == generation}
         self._groups.append(Group(members, Placement(shares=shares), faults))
         return self._groups[-1]
+
+
+@dataclass(frozen=True)
+class Survivor:
+    """`core.engine.Peers` of one executor."""
+
+    world: World
+    executor: int
+    engine: StepEngine
+
+    def recover(self, broken: ExchangeBrokenError) -> Recovery:
+        return self.world.recover(self.executor, self.engine)
 
 
 @dataclass
@@ -153,6 +161,7 @@ class Group:
 
 class FaultyExchange:
     native = False
+    group = None
 
     def __init__(self, world: World, group: Group, index: int, *, overlaps: bool = True) -> None:
         self.placement, self.index, self.overlaps = group.placement, index, overlaps
@@ -255,6 +264,9 @@ class FaultyExchange:
 
     def gather_text(self, text: str) -> list[str]:
         return self._everybody(text)
+
+    def break_off(self) -> None:
+        raise AssertionError("nobody breaks it off here")
 
     def retire(self, memory: object) -> None:
         pass

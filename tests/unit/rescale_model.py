@@ -1,8 +1,9 @@
 """Executors as `membership.state_machine` sees them: what they do on an order, and what they say.
 
-A model of `executor.member`: orders and reports travel in queues, one each way per executor; groups form, steps are
-sealed and state is handed over when all who take part are there. Any of it may happen in any order, and executors
-die at any moment. `World.perform` is the coordinator's shell, and checks every instruction against the rules.
+Each of them is the executor's own `executor.state_machine`; only its shell is a model. Orders and reports travel in
+queues, one each way per executor; groups form, steps are sealed and state is handed over when all who take part are
+there. Any of it may happen in any order, and executors die at any moment. `World.perform` is the coordinator's shell,
+and checks every instruction against the rules.
 """
 
 from __future__ import annotations
@@ -14,6 +15,10 @@ from typing import Any
 
 from isoscale.kinds import DeviceSet
 from isoscale.protocol import messages as m
+from isoscale.runtime.executor.generations import takes_part
+from isoscale.runtime.executor.instructions import BreakOff, Form, GoOver, HoldForPlan, Meet, Pause, Quit, Send
+from isoscale.runtime.executor.instructions import Instruction as ExecutorInstruction
+from isoscale.runtime.executor.state_machine import MemberState
 from isoscale.runtime.membership.dispatch import hear
 from isoscale.runtime.membership.headway import Headway
 from isoscale.runtime.membership.instructions import Ask, Done, Emit, Fail, Instruction, Kill, Restart, Start, Tell
@@ -22,36 +27,28 @@ from isoscale.runtime.membership.target import Goal, PlanEntry
 from isoscale.types import JobSpec, Placement, Settings
 
 NEVER = 10**9
+PAUSE = Pause(0.0, 0.1)
+NOT_FORMED = "the group was not formed"
 
 
 @dataclass
 class Executor:
+    """A process: its state machine, and what its threads are at."""
+
     executor: int
     kind: str
-    state: str = "starting"
+    core: MemberState = field(init=False)
+    #: set up, and has said so
+    started: bool = False
     alive: bool = True
     #: the coordinator has been told that it is gone
     buried: bool = False
-    generation: int = 0
-    members: tuple[int, ...] = ()
-    shares: tuple[int, ...] = ()
-    highest: int = 0
-    hold_at: int | None = None
-    step: int = 0
-    #: the group of `generation` is formed
+    #: the group of its generation is formed
     connected: bool = False
-    prepared: m.Prepare | None = None
-    formed: bool = False
-    switch: m.Switch | None = None
-    agreed: bool = False
-    recover: m.Recover | None = None
-    #: the exchange is broken, and it waits to be told how to go on
-    waiting: bool = False
+    #: and was given up since
+    broken_off: bool = False
     #: in the last seal, which others may have left
     entered: bool = False
-    leave: bool = False
-    dismissed: bool = False
-    reported: int = 0
     #: it has written the result
     wrote: bool = False
     noticed: bool = False
@@ -63,80 +60,88 @@ class Executor:
     inbox: deque[Any] = field(default_factory=deque)
     outbox: deque[Any] = field(default_factory=deque)
 
+    def __post_init__(self) -> None:
+        self.core = MemberState(self.executor)
+
+    @property
+    def state(self) -> str:
+        return self.core.phase if self.started else "starting"
+
+    @property
+    def generation(self) -> int:
+        return self.core.generation.number
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        return self.core.generation.members
+
+    @property
+    def shares(self) -> tuple[int, ...]:
+        return self.core.generation.shares
+
+    @property
+    def step(self) -> int:
+        return self.core.step
+
+    @property
+    def prepared(self) -> m.Prepare | None:
+        return self.core.next.order if self.core.next is not None else None
+
     @property
     def holds_state(self) -> bool:
         return self.alive and self.state in ("member", "leaving", "finished")
 
     @property
     def trains(self) -> bool:
-        return self.alive and self.state == "member" and self.connected and not self.waiting and self.recover is None
-
-    @property
-    def is_ready(self) -> bool:
-        """To go over at the next seal."""
-        return self.switch is not None and (self.switch.at_step is None or self.step > self.switch.at_step)
+        waits = self.core.is_broken or self.core.recover is not None or self.broken_off
+        return self.alive and self.state == "member" and self.connected and not waits
 
     @property
     def on_hold(self) -> bool:
-        return self.hold_at is not None and self.step >= self.hold_at
+        hold_at = self.core.generation.hold_at
+        return hold_at is not None and self.step >= hold_at
+
+    @property
+    def agreed(self) -> bool:
+        return self.core.next is not None and self.core.next.agreed
 
     def say(self, message: Any) -> None:
         self.outbox.append(message)
 
+    def perform(self, instructions: list[ExecutorInstruction]) -> None:
+        """The executor's shell. Groups form when the others are there (`World.live`)."""
+        for instruction in instructions:
+            match instruction:
+                case Send(message):
+                    self.say(message)
+                case Form(order):
+                    assert self.prepared is order
+                case BreakOff(generation):
+                    self.broken_off |= generation == self.core.group
+                    if generation == self.handing:
+                        self.to_hand.clear()
+
     def receive(self, message: Any) -> None:
+        self.perform(self.core.on_order(message))
         match message:
             case m.Begin():
-                self.state, self.highest, self.step = "member", message.generation, int(message.checkpoint or 0)
-                self._enter(message)
-                self.connected = False
+                self.perform(self.core.begin(message))
+                self.perform(self.core.arrived(int(message.checkpoint or 0)))
+                self.joined(connected=False)
             case m.Approach():
-                self.state = "approaching"
-            case m.Prepare():
-                if message.generation > self.highest:
-                    self.highest = message.generation
-                    self.prepared, self.formed, self.switch = message, False, None
-            case m.Switch():
-                if self.prepared is not None and self.prepared.generation == message.generation:
-                    self.switch = message
-            case m.Recover():
-                if message.generation > self.generation:
-                    self.highest = max(self.highest, message.generation)
-                    self.recover, self.prepared, self.switch, self.formed = message, None, None, False
-                    self.to_hand.clear()
-            case m.Leave():
-                self.leave, self.prepared, self.switch = True, None, None
-                self.to_hand.clear()
-            case m.SaveResult():
-                if self.state == "finished":
-                    self.wrote = True
-                    self.say(m.Saved(step=self.step, path="final.pt", seconds=0.0))
-            case m.Dismiss():
-                self.dismissed = True
+                self.perform(self.core.approach())
 
-    def enter(self, order: m.Prepare | m.Recover) -> None:
-        self._enter(order)
-        self.state, self.connected = "member", True
-        self.prepared = self.switch = self.recover = None
-        self.waiting = self.formed = self.agreed = self.entered = False
+    def joined(self, *, connected: bool = True) -> None:
+        """Its state machine has entered a generation."""
+        self.connected, self.broken_off, self.entered = connected, False, False
+        self.trained_in = self.generation
 
-    def _enter(self, order: m.Begin | m.Prepare | m.Recover) -> None:
-        self.generation, self.members, self.shares = order.generation, order.members, order.shares
-        self.hold_at, self.trained_in = order.hold_at, order.generation
+    def breaks(self) -> None:
+        """Its exchange has broken."""
+        self.perform(self.core.broke())
 
     def rejoin(self) -> m.Rejoin:
-        return m.Rejoin(
-            hello=hello_of(self),
-            state=self.state,
-            generation=self.generation,
-            members=self.members,
-            shares=self.shares,
-            step=self.step,
-            highest=self.highest,
-            waiting=self.waiting,
-            sealed=self.reported == self.generation,
-            finished=finished_of(self) if self.state == "finished" else None,
-            noticed="SIGTERM" if self.noticed else "",
-        )
+        return self.core.rejoin(hello_of(self), "SIGTERM" if self.noticed else "")
 
 
 def hello_of(one: Executor) -> m.Hello:
@@ -250,7 +255,7 @@ class World:
 
     def _check_nobody_holds_the_state(self) -> None:
         """Whatever a restart throws away, nobody who is alive has it, and has not been told to go."""
-        told = {one.executor for one in self.executors.values() if one.leave or _is_told_to_leave(one)}
+        told = {one.executor for one in self.executors.values() if one.core.leave or _is_told_to_leave(one)}
         holders = [one.executor for one in self.alive() if one.holds_state and one.executor not in told]
         story = "\n".join(self.story[-40:])
         assert not holders, f"executors {holders} hold the state, and the job begins again\n{story}"
@@ -292,7 +297,7 @@ class World:
                 self.membership.on_rejoin(one.rejoin())
         if any(one.alive for one in self.executors.values()):
             # Reports that were on their way come after.
-            known = [one.highest for one in self.executors.values() if one.alive]
+            known = [one.core.highest for one in self.executors.values() if one.alive]
             self.announced = max([one.generation for one in self.executors.values() if one.alive] + known)
             self.perform(self.membership.adopted(saved_digest="d" if self.saved else ""))
         else:
@@ -353,38 +358,55 @@ class World:
         """Whatever an executor can do by itself, next; False if nothing."""
         if not one.alive:
             return False
+        core = one.core
         if one.state == "starting":
-            one.state = "warm"
+            one.started = True
             one.say(hello_of(one))
-        elif one.state == "approaching" and not one.leave:
-            one.state = "held"
-            one.say(m.Held())
+        elif one.state in ("member", "leaving"):
+            return self._live_as_member(one)
         elif one.state == "finished":
-            if not (one.dismissed or one.leave):
-                return False
+            return self._live_at_end(one)
+        elif core.leave:
             self.die(one)
-        elif one.leave and one.recover is None:
-            self.die(one)
-        elif one.recover is not None and one.state in ("member", "leaving"):
-            return self._meet(one.recover)
-        elif one.state == "member" and not one.connected:
-            return self._connect(one)
-        elif one.trains and not self._is_whole(one):
-            one.waiting = True
-            one.say(m.Broken(generation=one.generation, reason="a peer is gone"))
-        elif one.trains and (one.agreed or (one.on_hold and one.switch is not None)):
-            self._go_over(one)
-        elif one.to_hand:
-            self._hand_over(one)
-        elif one.prepared is not None and forms(one, one.prepared) and not one.formed:
-            return self._form(one.prepared)
+        elif one.state == "approaching":
+            one.perform(core.hold())
         else:
-            return False
+            return self._form(one)
+        return True
+
+    def _live_at_end(self, one: Executor) -> bool:
+        word = one.core.take_last_word()
+        if word == "save":
+            one.wrote = True
+            one.say(m.Saved(step=one.step, path="final.pt", seconds=0.0))
+        elif word == "end":
+            self.die(one)
+        return word is not None
+
+    def _live_as_member(self, one: Executor) -> bool:
+        action = one.core.next_action()
+        if isinstance(action, HoldForPlan):
+            action = one.core.action_in_hold() or action
+        match action:
+            case Meet():
+                return self._meet(one)
+            case Quit():
+                self.die(one)
+            case _ if one.state == "member" and not one.connected:
+                return self._connect(one)
+            case _ if one.trains and not self._is_whole(one):
+                one.breaks()
+            case GoOver(order) if one.trains:
+                self._go_over(one, order)
+            case _ if one.to_hand:
+                self._hand_over(one)
+            case _:
+                return self._form(one)
         return True
 
     def _is_whole(self, one: Executor) -> bool:
         """Nobody of its generation is dead, has given the exchange up or has gone elsewhere; as far as it can see."""
-        if one.agreed or (one.on_hold and one.reported == one.generation):
+        if one.agreed or (one.on_hold and one.core.has_sealed):
             return True  # it exchanges nothing
         others = [self.executors[e] for e in one.members if e != one.executor]
         return all(other.trains and other.generation == one.generation for other in others)
@@ -396,43 +418,51 @@ class World:
             for o in others:
                 o.connected = True
             return True
-        if (apart or any(not o.alive or o.generation > one.generation for o in others)) and not one.waiting:
-            one.waiting = True
-            one.say(m.Broken(generation=one.generation, reason="the group was not formed"))
+        if (apart or any(not o.alive or o.generation > one.generation for o in others)) and not one.core.is_broken:
+            one.breaks()  # in the first step
             return True
         return False
 
-    def _form(self, order: m.Prepare) -> bool:
+    def _form(self, one: Executor) -> bool:
         """The group of the next generation forms when all have the order; it fails if one will not come."""
+        order = one.prepared
+        if order is None or not takes_part(order, one.executor) or (one.core.next is not None and one.core.next.formed):
+            return False
+        generation = order.generation
         members = [self.executors[e] for e in (*order.members, *((order.sender,) if order.sender >= 0 else ()))]
-        have = [o for o in members if o.alive and o.prepared is not None and o.prepared.generation == order.generation]
+        have = [(o, o.prepared) for o in members if o.alive]
+        ready = [(o, mine) for o, mine in have if mine is not None and mine.generation == generation]
         apart = self._are_apart(tuple(o.executor for o in members))
-        if len(have) == len(members) and not apart:
-            for o in have:
-                o.formed = True
-                o.say(m.Prepared(generation=order.generation))
+        if len(ready) == len(members) and not apart:
+            for o, mine in ready:
+                o.perform(o.core.formed(mine))
             return True
-        missing = [o for o in members if o not in have and (not o.alive or o.highest > order.generation or o.leave)]
-        if missing or (apart and len(have) == len(members)):
-            for o in have:
-                o.prepared = None
-                o.say(self._not_formed(o, order))
+        late = [o for o in members if o not in [o for o, _ in ready]]
+        if any(not o.alive or o.core.highest > generation or o.core.leave for o in late) or (apart and not late):
+            for o, mine in ready:
+                o.perform(o.core.not_formed(mine, NOT_FORMED, self._cut_off(o, mine)))
             return True
         return False
 
-    def _meet(self, order: m.Recover) -> bool:
+    def _meet(self, one: Executor) -> bool:
         """Those who recover agree on how far they have come."""
+        order = one.core.take_recovery()
+        assert order is not None
         members = [self.executors[e] for e in order.members]
         have = [
             o
             for o in members
             if o.alive
-            and o.recover is not None
-            and o.recover.generation == order.generation
+            and o.core.recover is not None
+            and o.core.recover.generation == order.generation
             and o.state in ("member", "leaving")
         ]
         apart = self._are_apart(order.members)
         if len(have) == len(members) and not apart:
+            for o in have:
+                mine = o.core.take_recovery()
+                assert mine is not None
+                o.perform(o.core.met(mine))
             newest = max(o.step for o in have)
             behind = [o for o in have if o.step < newest and not (o.step == newest - 1 and o.entered)]
             if behind:
@@ -440,51 +470,53 @@ class World:
                 for o in behind:
                     assert o.trained_in < max(other.trained_in for other in have), "somebody cannot follow"
                     self.die(o)
-                self._cannot_meet([o for o in have if o not in behind], order)
+                self._cannot_meet([o for o in have if o not in behind])
                 return True
             for o in have:
-                o.step = newest
-                o.enter(order)
-                o.say(self._switched(o))
+                self._go_on(o, newest)
             return True
         late = [o for o in members if o not in have and not (o.alive and any(self._is_for(x, order) for x in o.inbox))]
         if late or (apart and len(have) == len(members)):
-            self._cannot_meet(have, order)
+            self._cannot_meet(have)
             return True
         return False
 
-    def _cannot_meet(self, have: list[Executor], order: m.Recover) -> None:
+    @staticmethod
+    def _go_on(one: Executor, newest: int) -> None:
+        order = one.core.recover
+        assert order is not None
+        one.perform(one.core.recovered(order, PAUSE))
+        one.joined()
+        if one.step < newest:
+            one.perform(one.core.sealed(newest))  # as luckier ones have seen it
+
+    def _cannot_meet(self, have: list[Executor]) -> None:
         for o in have:
-            o.recover, o.waiting, o.generation = None, True, order.generation
+            order = o.core.take_recovery()
+            assert order is not None
             o.connected = True
-            o.members = order.members
-            o.say(self._not_formed(o, order))
+            o.perform(o.core.not_recovered(order, NOT_FORMED, self._cut_off(o, order)))
 
     def _are_apart(self, members: tuple[int, ...]) -> bool:
         return any(pair <= set(members) for pair in self.apart)
 
-    def _not_formed(self, one: Executor, order: m.Prepare | m.Recover) -> m.Broken:
-        apart = tuple(e for e in order.members if frozenset((one.executor, e)) in self.apart)
-        return m.Broken(generation=order.generation, reason="the group was not formed", unreachable=apart)
+    def _cut_off(self, one: Executor, order: m.Prepare | m.Recover) -> tuple[int, ...]:
+        return tuple(e for e in order.members if frozenset((one.executor, e)) in self.apart)
 
     @staticmethod
     def _is_for(message: Any, order: m.Recover) -> bool:
         return isinstance(message, m.Recover) and message.generation == order.generation
 
-    def _go_over(self, one: Executor) -> None:
-        order = one.prepared
-        one.agreed = False
-        if order is None or (forms(one, order) and not one.formed):
-            one.switch = None
-            return
+    def _go_over(self, one: Executor, order: m.Prepare) -> None:
+        assert one.core.next is not None
+        assert one.core.next.formed or not takes_part(order, one.executor), "a switch before all have prepared"
         if order.index < 0:
-            one.state = "leaving"
-            one.prepared = one.switch = None
+            one.perform(one.core.go_out(order))
             if order.sender == one.executor:
                 one.to_hand, one.handing = [order.members[i] for i in sorted(order.senders)], order.generation
             return
-        one.enter(order)
-        one.say(self._switched(one))
+        one.perform(one.core.switched(order, PAUSE))
+        one.joined()
         for i, source in order.senders.items():
             if source == order.index:
                 self._give(one, order.members[i], order.generation)
@@ -499,50 +531,37 @@ class World:
 
     def _give(self, one: Executor, newcomer: int, generation: int) -> None:
         fresh = self.executors[newcomer]
-        mine = fresh.prepared
-        if fresh.alive and fresh.formed and mine is not None and mine.generation == generation:
-            fresh.step = one.step
-            fresh.enter(mine)
-            fresh.say(m.Received(generation=generation))
-            fresh.say(m.Landed(generation=generation))
-
-    def _switched(self, one: Executor) -> m.Switched:
-        return m.Switched(generation=one.generation, step=one.step, left_at=0.0, started_at=0.1, waited_s=0.0)
+        order = fresh.core.incoming()
+        if fresh.alive and fresh.state == "held" and order is not None and order.generation == generation:
+            fresh.perform(fresh.core.received(order, one.step))
+            fresh.joined()
+            fresh.perform(fresh.core.landed())
+            fresh.perform(fresh.core.arrived(one.step))
 
     def seal(self, generation: int, lucky: set[int] | None = None) -> bool:
         """All of a generation commit a step. With `lucky` only those hear of it: somebody has died meanwhile."""
         group = self.members_of(generation)
         if not group or any(one.on_hold or one.agreed for one in group) or group[0].step >= self.end:
-            if group and all(one.on_hold for one in group) and group[0].reported != generation:
-                self._news(group)  # a seal without a step, for a plan's change that waits for one
+            if group and all(one.on_hold for one in group) and not group[0].core.has_sealed:
+                for one in group:  # a seal without a step, for a plan's change that waits for one
+                    one.perform(one.core.sealed(one.step))
                 return True
             return False
         if self.poison is not None and group[0].step + 1 == self.poison[0]:
             host = Placement(shares=group[0].shares).executor_of(self.poison[1])
             self.die(self.executors[group[0].members[host]])
             return True
-        agreed = all(one.is_ready for one in group)
+        all_ready = all(one.core.is_ready() for one in group)
         for one in group:
             if lucky is None or one.executor in lucky:
-                one.step += 1
-                one.agreed = agreed
+                one.perform(one.core.sealed(one.step + 1, all_ready=all_ready))
             else:
                 one.entered = True
-        told = [one for one in group if lucky is None or one.executor in lucky]
-        self._news(told)
-        if told and told[0] is group[0]:
+        if lucky is None or group[0].executor in lucky:
             group[0].say(
                 m.StepDone(step=group[0].step, epoch=0, loss=None, seconds=0.1, samples=1, generation=1, total=0)
             )
         return True
-
-    @staticmethod
-    def _news(told: list[Executor]) -> None:
-        for one in told:
-            if one.reported != one.generation:
-                one.reported = one.generation
-                sealed = m.Sealed(generation=one.generation, step=one.step, members=one.members, shares=one.shares)
-                one.say(sealed)
 
     def finish(self, generation: int, lucky: set[int] | None = None) -> bool:
         group = self.members_of(generation)
@@ -551,11 +570,10 @@ class World:
         for one in group:
             if lucky is not None and one.executor not in lucky:
                 continue
-            one.state = "finished"
             if one is group[0]:
                 one.wrote = True
                 one.say(m.Saved(step=one.step, path="final.pt", seconds=0.0))
-            one.say(finished_of(one))
+            one.perform(one.core.finish(finished_of(one)))
         return True
 
     def generations(self) -> list[int]:
@@ -607,11 +625,6 @@ class World:
 
     def alive(self) -> Iterator[Executor]:
         return (one for one in self.executors.values() if one.alive)
-
-
-def forms(one: Executor, order: m.Prepare) -> bool:
-    """A member of the next generation, or the one who hands the state to its members."""
-    return order.index >= 0 or order.sender == one.executor
 
 
 def _is_told_to_leave(one: Executor) -> bool:

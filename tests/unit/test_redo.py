@@ -22,7 +22,7 @@ from isoscale.core.step import Step
 from isoscale.core.streams import rng
 from isoscale.core.tracked import TrackedModel
 from isoscale.types import Order
-from tests.unit.faulty import Fault, FaultyExchange, World
+from tests.unit.faulty import Fault, FaultyExchange, Survivor, World
 from tests.unit.simulated import same_bits
 
 N = 4
@@ -68,7 +68,7 @@ class Job:
         memory = engine.contexts.add_per_worker("memory", dict)
         engine.contexts.start()
         if world is not None:
-            engine.on_broken = world.recovery(executor, engine)
+            engine.peers = Survivor(world, executor, engine)
         totals = []
         for number in range(STEPS):
             step = self._step(engine, number, training=True)

@@ -95,7 +95,7 @@ def test_a_switch_of_an_earlier_coordinator_is_undone() -> None:
     world = training(1)
     world.request(devices("cpu*1"), (0,))
     quiet(world)
-    assert world.executors[0].switch is not None
+    assert world.executors[0].core.action_in_hold() is not None
     world.seal(1)
     world.replace_coordinator()
     world.settle()
@@ -348,9 +348,7 @@ def test_one_that_the_others_cannot_reach_is_left_out() -> None:
     world = training(4)
     world.apart = {frozenset((1, 0)), frozenset((1, 2)), frozenset((1, 3))}
     for executor in (0, 1):
-        one = world.executors[executor]
-        one.waiting = True
-        one.say(m.Broken(generation=1, reason="a connection timed out"))
+        world.executors[executor].breaks()
     world.settle()
     assert not world.executors[1].alive
     assert all(world.executors[e].alive for e in (0, 2, 3))
@@ -392,7 +390,7 @@ def test_leavers_stay_until_the_new_generation_has_sealed() -> None:
     world.seal(1)
     quiet(world)
     leaver = world.executors[1]
-    assert (leaver.state, leaver.alive, leaver.leave) == ("leaving", True, False)
+    assert (leaver.state, leaver.alive, leaver.core.leave) == ("leaving", True, "")
     world.seal(2)
     quiet(world)
     assert not leaver.alive
@@ -415,7 +413,7 @@ def test_newcomers_that_die_one_after_the_other_end_the_attempt() -> None:
     world.request(devices("cpu*2"))
     for _ in range(3):
         newest = max(world.executors)
-        world.executors[newest].state = "warm"
+        world.executors[newest].started = True
         bury(world, newest)
         world.tick(3.0)
     assert world.membership.goal.refused == (
@@ -561,7 +559,7 @@ def test_newcomers_that_die_soon_after_they_joined_are_replaced_at_longer_and_lo
     while world.now < 60:
         quiet(world)
         for one in [one for one in world.alive() if one.executor and one.state == "member"]:
-            if one.reported == one.generation:
+            if one.core.has_sealed:
                 bury(world, one.executor)
         for generation in world.generations():
             world.seal(generation)

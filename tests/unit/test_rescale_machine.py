@@ -183,8 +183,7 @@ class RescaleMachine(RuleBasedStateMachine):
         if training:
             self.faults += 1
             one = self.pick(data, training)
-            one.waiting = True
-            one.say(m.Broken(generation=one.generation, reason="a connection was reset"))
+            one.breaks()
 
     @precondition(lambda self: self.going and self.faults < 8)
     @rule(data=st.data())
@@ -197,8 +196,7 @@ class RescaleMachine(RuleBasedStateMachine):
             self.world.apart.add(frozenset((one.executor, other.executor)))
             for end in (one, other):
                 if end.trains:
-                    end.waiting = True
-                    end.say(m.Broken(generation=end.generation, reason="a connection timed out"))
+                    end.breaks()
 
     @precondition(lambda self: self.going and self.faults < 8 and self.world.membership.phase == "training")
     @rule()

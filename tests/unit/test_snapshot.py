@@ -67,7 +67,10 @@ class Watching:
             # As it travels: through the codec, which copies.
             self.taken = codec.unpack(codec.pack(take_snapshot(loop, loader, copy=False)))
 
-    def sealed(self, loop: TrainingLoop) -> None:
+    def ready(self, loop: TrainingLoop) -> bool:
+        return False
+
+    def sealed(self, loop: TrainingLoop, sealed: Any) -> None:
         pass
 
     def __getattr__(self, name: str) -> Any:

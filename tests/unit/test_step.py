@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,11 +10,13 @@ import pytest
 import torch
 from torch import nn
 
+from isoscale.core.audit import AuditSample
 from isoscale.core.context import ContextSwitch
-from isoscale.core.engine import StepEngine
-from isoscale.core.reduction.exchange import LocalExchange
+from isoscale.core.engine import Recovery, StepEngine, SuspectedError
+from isoscale.core.reduction.exchange import ExchangeBrokenError, LocalExchange
 from isoscale.core.reduction.orders import ring_sum, tree_sum
 from isoscale.core.rules import Turn
+from isoscale.core.seal import Sealed
 from isoscale.core.step import NO_BATCH, Step
 from isoscale.core.streams import rng
 from isoscale.core.tracked import TrackedModel
@@ -353,3 +356,52 @@ def test_evaluation_and_the_end_see_buffers_that_changed_outside_turns(shares: t
         assert all_same(list(result[3:6]), list(result[6:9]))
         assert result[2].item() == 2
         assert result[5].item() == 3
+
+
+class Witness:
+    """`core.engine.Peers` that only notes why it is needed."""
+
+    def __init__(self) -> None:
+        self.heard: list[ExchangeBrokenError] = []
+
+    def recover(self, broken: ExchangeBrokenError) -> Recovery:
+        self.heard.append(broken)
+        raise broken
+
+
+def audited_step(exchange: Any, *, always: bool) -> tuple[StepEngine, list[Sealed]]:
+    """A step whose turns are all run on a second executor; executor 1 computes other bits, at first or always."""
+    module, sealed = net(), list[Sealed]()
+    engine = make_engine(exchange, module)
+    engine.peers, engine.audit_sample = Witness(), AuditSample(seed=3, turns=1.0)
+    step = Step(
+        engine,
+        batch,
+        lambda tally: engine.finish(tally, digest="", stop=False),
+        lambda one: sealed.append(one) or one,  # type: ignore[func-returns-value]
+        training=True,
+        position="p",
+    )
+    with contextlib.suppress(ExchangeBrokenError):
+        for x in step:
+            is_again = step._audits is not None
+            factor = 1.5 if exchange.index == 1 and (always or not is_again) else 1.0
+            (module(x).square().sum() * factor).backward()
+    return engine, sealed
+
+
+def test_an_executor_that_computes_other_bits_is_named_to_whoever_finds_the_others() -> None:
+    for engine, sealed in Meeting(Placement(shares=(1, 1, 1))).run(lambda e: audited_step(e, always=True)):
+        assert sealed == [], "nothing of that step is in force"
+        assert isinstance(engine.peers, Witness)
+        (broken,) = engine.peers.heard
+        assert isinstance(broken, SuspectedError)
+        assert broken.index == 1
+        assert broken.reason.startswith("gradients of logical worker")
+
+
+def test_bits_that_differed_once_and_not_again_are_told_with_the_seal() -> None:
+    for engine, sealed in Meeting(Placement(shares=(1, 1, 1))).run(lambda e: audited_step(e, always=False)):
+        assert isinstance(engine.peers, Witness)
+        assert engine.peers.heard == []
+        assert [one.doubt.partition("] ")[2] for one in sealed] == ["gave other bits once, and not again"]

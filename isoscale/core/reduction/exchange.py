@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -25,7 +25,7 @@ class ExchangeBrokenError(Exception):
     """Another executor is gone, or this exchange was given up: nothing more can be exchanged through it.
 
     Raised by every method of an `Exchange` from then on. Never leaves the runtime: the step is done again, or taken as
-    done, with other executors (`StepEngine.on_broken`).
+    done, with other executors (`StepEngine.recover`).
     """
 
 
@@ -39,6 +39,8 @@ class Exchange(Protocol):
     broken: bool
     #: `all_reduce` sums in ring order over logical ranks: one logical worker per executor, on gloo
     native: bool
+    #: the process group under it, for messages from one executor to another; None where there is no other
+    group: Any
 
     def submit(self, work: Callable[[], None]) -> Future[None]:
         """Called per bucket, in the same order on all executors; runs beside backward."""
@@ -70,6 +72,10 @@ class Exchange(Protocol):
     def gather_text(self, text: str) -> list[str]:
         """One string from every executor, in placement order. For errors and rare agreements, not for every step."""
 
+    def break_off(self) -> None:
+        """Make every call raise `ExchangeBrokenError`, those that wait now included. From any thread; without effect
+        where there is no other executor to wait for."""
+
     def retire(self, memory: object) -> None:
         """Close, beside whatever comes next. `memory` is what messages still on the way might be written to."""
 
@@ -81,6 +87,7 @@ class LocalExchange:
     native = False
     broken = False
     index = 0
+    group = None
 
     def __init__(self, num_logical_workers: int) -> None:
         self.placement = Placement(shares=(num_logical_workers,))
@@ -116,6 +123,9 @@ class LocalExchange:
 
     def gather_text(self, text: str) -> list[str]:
         return [text]
+
+    def break_off(self) -> None:
+        pass
 
     def retire(self, memory: object) -> None:
         pass

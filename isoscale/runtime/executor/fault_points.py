@@ -126,9 +126,7 @@ class _Trigger:
             case "break":
                 from isoscale.core.reduction.exchange import ExchangeBrokenError
 
-                exchange = self.loop.engine.exchange
-                if hasattr(exchange, "break_off"):
-                    exchange.break_off()
+                self.loop.engine.exchange.break_off()
                 raise ExchangeBrokenError(f"broken at the point {fault.point}")
             case "sleep":
                 time.sleep(fault.seconds)
@@ -255,10 +253,6 @@ def _wrap_object(get: Callable[[_Trigger], object], name: str, *, after: bool = 
     return wrap
 
 
-def _of_member(name: str, *, after: bool = False) -> Callable[[_Trigger], None]:
-    return _wrap_object(lambda trigger: trigger.member, name, after=after)
-
-
 _WRAP: dict[str, Callable[[_Trigger], None]] = {
     "forward": _in_model,
     "backward": _in_model,
@@ -270,16 +264,16 @@ _WRAP: dict[str, Callable[[_Trigger], None]] = {
     "evaluation": _in_evaluation,
     "checkpoint": _of_checkpoint,
     "checkpointed": _of_checkpoint,
-    "forming": _of_member("_form"),
-    "formed": _of_member("_form", after=True),
-    "switch": _of_member("_go_over"),
+    "forming": _wrap_object(lambda trigger: trigger.member.orders, "form"),
+    "formed": _wrap_object(lambda trigger: trigger.member.orders, "form", after=True),
+    "switch": _wrap_object(lambda trigger: trigger.member.switching, "go_over"),
     "handover": _of_blob,
     "handed": _of_blob,
-    "joining": _of_member("_receive_state"),
-    "landing": _of_member("_land"),
-    "leaving": _of_member("_hand_over_and_leave"),
-    "recovering": _of_member("_find_others"),
-    "agreeing": _of_member("_agree"),
+    "joining": _wrap_object(lambda trigger: trigger.member.newcomer, "receive_state"),
+    "landing": _wrap_object(lambda trigger: trigger.member.newcomer, "land"),
+    "leaving": _wrap_object(lambda trigger: trigger.member.switching, "hand_over_and_leave"),
+    "recovering": _wrap_object(lambda trigger: trigger.member.recoveries, "find_others"),
+    "agreeing": _wrap_object(lambda trigger: trigger.member.recoveries, "agree"),
     "end": _wrap_object(lambda trigger: trigger.loop.engine, "seal_end"),
     "ended": _wrap_object(lambda trigger: trigger.loop.engine, "seal_end", after=True),
     "saving": _saving,

@@ -68,7 +68,7 @@ def run_executor(train: Callable[[Job], object]) -> NoReturn:
     url, socket_, welcome = _first_connection(url, path, token, token_file.parent)
     home = Home(Path(welcome.spec.out), token)
     host = env.host() or address_here(welcome.settings.host, socket_)
-    member = Member(executor, welcome.settings, host)
+    member = Member(executor, welcome.settings, host, welcome.term)
     told: list[Uses] = []
     link = Link(
         socket_,
@@ -81,7 +81,7 @@ def run_executor(train: Callable[[Job], object]) -> NoReturn:
         on_refused=member.on_refused,
     )
     link.use_address(url, welcome.term)
-    member.link, member.term = link, welcome.term
+    member.link = link
     member.pace.trail = _trail(token, executor)
     threading.Thread(target=_beat, args=(member,), name="heartbeat", daemon=True).start()
     member.hello = hello = _set_up(welcome, host)
@@ -128,8 +128,7 @@ def _run(train: Callable[[Job], object], welcome: m.Welcome, member: Member, hom
         finished = m.Finished(executor=member.executor, step=loop.step, digest=digest, stop_reason=loop.stop_reason)
         if loop.is_main:
             result.save_result(loop, member.link, home, finished)
-        member.finished = finished
-        member.link.send(finished)
+        member.finish(finished)
         final = loop
         member.wait_dismissed(lambda: result.save_result(final, member.link, home, finished))
     except Leaving as leaving:
@@ -176,7 +175,7 @@ def _make_loop(train: Callable[[Job], object], welcome: m.Welcome, member: Membe
         loop = TrainingLoop(spec, member.begin(order), sink, device=device, train_code=code_of(train))
     else:
         # On its way a newcomer does everything alone, and to no effect.
-        member.state = "approaching"
+        member.approach()
         loop = TrainingLoop(spec, LocalExchange(spec.workers), sink, device=device, train_code=code_of(train))
         loop.approaching = True
     member.attach(loop)

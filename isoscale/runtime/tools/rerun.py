@@ -26,6 +26,7 @@ from isoscale import env
 from isoscale.core.encoding.digest import digest
 from isoscale.core.numerics import determinism
 from isoscale.core.reduction.exchange import LocalExchange
+from isoscale.core.seal import Sealed
 from isoscale.core.totals import Combined
 from isoscale.runtime.checkpoint import state_file
 from isoscale.runtime.tools.replay import Compared, Request, RunLog, Verdict, compare_loss, read_log, replayed_spec
@@ -152,7 +153,10 @@ class _Replayer:
         if loop.step == self._request.step and self._request.saved:
             self._compare_saved(loop, loader)
 
-    def sealed(self, loop: TrainingLoop) -> None:
+    def ready(self, loop: TrainingLoop) -> bool:
+        return False
+
+    def sealed(self, loop: TrainingLoop, sealed: Sealed) -> None:
         pass
 
     def _compare_saved(self, loop: TrainingLoop, loader: Loader) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from isoscale.core.seal import Sealed
     from isoscale.runtime.training.loader import Loader
     from isoscale.runtime.training.loop import TrainingLoop
 
@@ -25,5 +26,8 @@ class Elastic(Protocol):
         """At `next()` of a training loader, its end included: the only place where executors join, leave, move logical
         workers and write checkpoints."""
 
-    def sealed(self, loop: TrainingLoop) -> None:
+    def ready(self, loop: TrainingLoop) -> bool:
+        """About to seal a step: could this executor go over to the next generation after it?"""
+
+    def sealed(self, loop: TrainingLoop, sealed: Sealed) -> None:
         """A step, of training or evaluation, is sealed."""

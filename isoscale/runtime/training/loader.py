@@ -123,6 +123,7 @@ class Loader(ABC):
             loop.committed if self._train else loop.committed_evaluation,
             training=self._train,
             position=loop.position(f"{self.name} batch {self.index}", training=self._train),
+            committed=loop.step,
         )
         yield step
         if not step.complete:

@@ -180,7 +180,7 @@ class TrainingLoop:
     def commit(self, tally: Tally) -> Sealed:
         """All local turns of a training step are done: exchange and seal."""
         self.pace.turns_end()
-        return self.engine.finish(tally, digest=self.audit.digests, stop=bool(self._turn_stop))
+        return self.engine.finish(tally, digest=self.audit.digests, stop=bool(self._turn_stop), ready=self._is_ready())
 
     def committed(self, sealed: Sealed) -> Sealed:
         """A training step is sealed, here or, while this executor recovered, by the others."""
@@ -189,7 +189,7 @@ class TrainingLoop:
             self.sink.audited(step=self.step, digest=self.audit.whole)
         self.step += 1
         self.pace.sealed(len(self.engine.ranks))
-        self._tell_sealed()
+        self._tell_sealed(sealed)
         if sealed.stop:
             self.stop_reason = self._turn_stop or "another logical worker asked for it"
         now = time.perf_counter()
@@ -213,17 +213,20 @@ class TrainingLoop:
     def commit_evaluation(self, tally: Tally) -> Sealed:
         """All local turns of an evaluation step are done."""
         self.pace.turns_end()
-        return self.engine.finish(tally, digest="", stop=False)
+        return self.engine.finish(tally, digest="", stop=False, ready=self._is_ready())
 
     def committed_evaluation(self, sealed: Sealed) -> Sealed:
         """A step is sealed that does not count: one of an evaluation, or one without turns."""
         self.pace.outside()
-        self._tell_sealed()
+        self._tell_sealed(sealed)
         return sealed
 
-    def _tell_sealed(self) -> None:
+    def _is_ready(self) -> bool:
+        return self.elastic is not None and self.elastic.ready(self)
+
+    def _tell_sealed(self, sealed: Sealed) -> None:
         if self.elastic is not None:
-            self.elastic.sealed(self)
+            self.elastic.sealed(self, sealed)
 
     def tell(self, fact: Callable[[], None]) -> None:
         """A fact that every executor knows, as a call of the sink."""

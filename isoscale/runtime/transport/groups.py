@@ -1,4 +1,4 @@
-"""Forming and breaking the groups of executors that exchange with each other, for `runtime.executor.member`.
+"""Forming and breaking the groups of executors that exchange with each other, for `runtime.executor.orders`.
 
 Forming blocks until all are there, so it happens on threads of its own beside training. gloo is imported only where
 more than one executor is.
@@ -76,7 +76,7 @@ def _place_in_handover(order: m.Prepare) -> int:
 
 def break_off(exchange: Exchange | None) -> None:
     """Whoever waits in it wakes up. On a thread: it takes a moment, and the caller has other things to do."""
-    if exchange is not None and hasattr(exchange, "break_off"):
+    if exchange is not None and exchange.placement.num_executors > 1:
         threading.Thread(target=exchange.break_off, name="break off", daemon=True).start()
         exchange.broken = True
 

@@ -1,0 +1,79 @@
+"""How an executor that comes later gets the job's state, and where it loads it.
+
+It runs the script alone, to no effect, to the place where newcomers wait; takes the state from one who has it; and
+goes on to the place in the script at which that was taken. Members that begin from a checkpoint land in the same way.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from isoscale.backends.local import restore_priority
+from isoscale.core.reduction.exchange import Exchange, ExchangeBrokenError
+from isoscale.runtime.executor.orders import Orders
+from isoscale.runtime.executor.state_transfer import Handover
+from isoscale.runtime.training.loader import Loader
+from isoscale.runtime.training.loop import TrainingLoop
+from isoscale.runtime.training.snapshot import epoch_of, is_place_of, load_snapshot
+from isoscale.runtime.training.speed import Pace
+
+__all__ = ["Newcomer"]
+
+
+class Newcomer:
+    """On the training thread."""
+
+    def __init__(self, orders: Orders, pace: Pace) -> None:
+        self._orders = orders
+        self._pace = pace
+        self.loop: TrainingLoop
+        #: the job's state, received or read but not loaded yet
+        self.staged: dict[str, Any] | None = None
+        #: with whom to go on when it is loaded
+        self._landing: Exchange | None = None
+
+    def hold(self) -> int | None:
+        """Wait for the job's state, if this executor comes later; the epoch to go on in."""
+        if self._orders.ask(lambda state: state.phase) == "approaching":
+            self._orders.tell(lambda state: state.hold())
+            while self.staged is None:
+                self.receive_state()
+        return epoch_of(self.staged) if self.staged is not None else None
+
+    def receive_state(self) -> None:
+        """Once; it is tried again with the next generation that is prepared."""
+        order = self._orders.wait(lambda state: state.incoming())
+        formed = self._orders.formed(order.generation)
+        if formed is None or formed.exchange is None:
+            return
+        source = order.senders[order.index]
+        group = formed.handover if source < 0 else formed.exchange.group
+        try:
+            staged = Handover.receive(group, max(source, 0))
+        except ExchangeBrokenError:
+            self._orders.tell(lambda state: state.not_received(order))
+            return
+        step = int(staged["step"])
+        self._orders.tell(lambda state: state.received(order, step))
+        if self._orders.ask(lambda state: state.generation.number) != order.generation:
+            return
+        self.staged, self._landing = staged, formed.exchange
+        self.loop.audit_at = step + 1
+        self._pace.restart()
+
+    def land(self, loader: Loader) -> bool:
+        """At a training loader with the state in hand: load it, if this is the place it was taken at."""
+        loop = self.loop
+        assert self.staged is not None
+        if not is_place_of(self.staged, loader):
+            loader.end_pass()
+            return False
+        load_snapshot(loop, loader, self.staged)
+        self.staged = None
+        loop.approaching = False
+        if self._landing is not None:
+            restore_priority()
+            loop.engine.use(self._landing)
+            self._landing = None
+            self._orders.tell(lambda state: state.landed())
+        return True
