@@ -13,12 +13,13 @@ from isoscale import __version__
 from isoscale.cli.check import check
 from isoscale.cli.executor import executor
 from isoscale.cli.live_job import checkpoint, resume, scale, status, stop
+from isoscale.cli.outcome import ToldExit
 from isoscale.cli.plan import plan
 from isoscale.cli.profile import profile
 from isoscale.cli.recipes import recipes
 from isoscale.cli.replay import replay
 from isoscale.cli.report import report
-from isoscale.cli.run import ToldExit, run
+from isoscale.cli.run import run
 from isoscale.cli.simulate import simulate
 from isoscale.cli.verify import verify
 from isoscale.errors import IsoscaleError

@@ -19,7 +19,7 @@ from rich.text import Text
 from isoscale.cli.screen import Screen
 from isoscale.protocol import messages as m
 
-__all__ = ["Progress", "count", "duration"]
+__all__ = ["Progress", "QuietProgress", "count", "duration"]
 
 _PLAIN_EVERY_S = 5.0
 _WINDOW = 30
@@ -33,9 +33,8 @@ _WORTH_A_LOOK = ("warning", "executor_lost", "suspect", "straggler", "notice", "
 class Progress:
     """An observer of a run. Use as a context manager."""
 
-    def __init__(self, console: Console, label: str = "", *, quiet_logs: bool = False) -> None:
+    def __init__(self, console: Console, label: str = "") -> None:
         self._console = console
-        self._quiet_logs = quiet_logs
         self._label = f"{label}  " if label else ""
         self._live = Live(console=console, refresh_per_second=8, transient=True) if console.is_terminal else None
         self._recent: deque[tuple[float, int]] = deque(maxlen=_WINDOW)
@@ -82,8 +81,6 @@ class Progress:
             self._plain(step, num_executors)
 
     def on_log(self, logged: m.Logged) -> None:
-        if self._quiet_logs:
-            return
         values = "  ".join(f"{name} {_number(value)}" for name, value in logged.values.items())
         self._tell(f"{self._label}step {logged.step}  epoch {logged.epoch}  {values}")
 
@@ -91,7 +88,7 @@ class Progress:
         """Executors that come and go are worth a line; the rest is in the log."""
         self._stopped |= event == "stopped"
         text = _news(event, fields)
-        if text and not (self._quiet_logs and event != "warning"):
+        if text:
             style = "yellow" if event in _WORTH_A_LOOK else "dim"
             self._tell(Text(f"{self._label}{text}", style=style))
 
@@ -134,6 +131,20 @@ class Progress:
         elif len("  ".join(parts)) + len(self._label) > self._console.width:
             parts.remove(f"epoch {step.epoch}")  # steps tell it, too
         return line.append("  ".join(parts), style="default")
+
+
+class QuietProgress(Progress):
+    """Shows steps and warnings: of a script that runs several times, nobody wants to read the rest several times."""
+
+    def on_output(self, line: str) -> bool:
+        return True
+
+    def on_log(self, logged: m.Logged) -> None:
+        pass
+
+    def on_event(self, event: str, fields: dict[str, Any]) -> None:
+        if event in ("warning", "stopped"):
+            super().on_event(event, fields)
 
 
 def _news(event: str, fields: dict[str, Any]) -> str:
