@@ -61,14 +61,14 @@ class Progress:
         self._screen.close(last, interrupted=error is not None, stopped=self._stopped)
 
     def on_output(self, line: str) -> bool:
-        return self._print(line, markup=False, highlight=False, soft_wrap=True)
+        return self._print(line, markup=False, soft_wrap=True)
 
     def on_begin(self, num_executors: int) -> None:
         text = f"{self._label}training on {count(num_executors, 'executor')} ..."
         if self._live is not None:
             self._redraw(Text(text, style="dim"))
         else:
-            self._print(text, highlight=False)
+            self._print(text)
 
     def on_step(self, step: m.StepDone, num_executors: int) -> None:
         now = time.monotonic()
@@ -94,12 +94,15 @@ class Progress:
 
     def _tell(self, text: str | Text) -> None:
         """News, or how many there were that the terminal did not take."""
-        if self._untold and self._print(f"... {count(self._untold, 'message')} are in events.jsonl", highlight=False):
+        if self._untold and self._print(f"... {count(self._untold, 'message')} are in events.jsonl"):
             self._untold = 0
-        self._untold += not self._print(text, highlight=False)
+        self._untold += not self._print(text)
 
-    def _print(self, text: str | Text, **how: Any) -> bool:
-        return self._screen.say(lambda: self._console.print(text, **how))
+    def _print(self, text: str | Text, *, markup: bool | None = None, soft_wrap: bool | None = None) -> bool:
+        def draw() -> None:
+            self._console.print(text, highlight=False, markup=markup, soft_wrap=soft_wrap)
+
+        return self._screen.say(draw)
 
     def _redraw(self, line: Text) -> None:
         assert self._live is not None
@@ -108,7 +111,7 @@ class Progress:
     def _plain(self, step: m.StepDone, num_executors: int) -> None:
         # Without colours a bar does not tell its two parts apart.
         line = self._line(step, num_executors, bar=False).plain
-        self._print(line, highlight=False, markup=False, soft_wrap=True)
+        self._print(line, markup=False, soft_wrap=True)
         self._last = None
 
     def _line(self, step: m.StepDone, num_executors: int, *, bar: bool = True) -> Text:
