@@ -1,4 +1,4 @@
-"""The tables of a report: what a timeline holds, as rows of text."""
+"""The tables of a report: what a timeline holds, as rows of text and shares. No markup."""
 
 from __future__ import annotations
 
@@ -9,17 +9,24 @@ from isoscale.analysis.palette import SIGNS
 from isoscale.analysis.values import Life, Timeline
 from isoscale.analysis.words import duration
 
-__all__ = ["Cell", "Html", "Table", "tables"]
+__all__ = ["Cell", "Share", "Table", "tables"]
+
+#: of a table, this many rows are shown at either end
+_MAX_ROWS = 150
 
 
 @dataclass(frozen=True, slots=True)
-class Html:
-    """Markup of our own making, to be taken as it is."""
+class Share:
+    """A number from 0 to 1, shown as a bar too."""
 
-    text: str
+    value: float
+
+    @property
+    def words(self) -> str:
+        return f"{self.value:.0%}"
 
 
-Cell = str | Html
+Cell = str | Share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +36,20 @@ class Table:
     #: those columns that hold numbers
     numbers: frozenset[str]
     rows: list[tuple[Cell, ...]]
+
+    @property
+    def hidden(self) -> int:
+        """Rows in the middle of a long table, which are not shown."""
+        return max(0, len(self.rows) - 2 * _MAX_ROWS)
+
+    @property
+    def first(self) -> list[tuple[Cell, ...]]:
+        return self.rows[:_MAX_ROWS] if self.hidden else self.rows
+
+    @property
+    def last(self) -> list[tuple[Cell, ...]]:
+        """Those after the hidden ones."""
+        return self.rows[-_MAX_ROWS:] if self.hidden else []
 
     def without_empty_columns(self) -> Table:
         """A log may have measured nothing: then there is nothing to show."""
@@ -98,9 +119,7 @@ def _executor(life: Life) -> tuple[Cell, ...]:
         _workers(life),
         duration(life.turn_s),
         duration(life.exchange_s),
-        ""
-        if life.idle is None
-        else Html(f'<span class="bar"><i style="width:{life.idle:.0%}"></i></span>{life.idle:.0%}'),
+        "" if life.idle is None else Share(life.idle),
     )
 
 

@@ -1,4 +1,4 @@
-"""The command line: parse, check, call, display. Every command is one module.
+"""The command line: parse, check, call, display. Every command is in the module of its name, or in `live_job`.
 
 Errors of the user's making print one line that names the field, the value and the remedy, and exit
 with the error's code; `--debug` shows the traceback instead.

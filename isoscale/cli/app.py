@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import sys
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -13,12 +13,13 @@ from isoscale import __version__
 from isoscale.cli.check import check
 from isoscale.cli.executor import executor
 from isoscale.cli.live_job import checkpoint, resume, scale, status, stop
+from isoscale.cli.outcome import ToldExit
 from isoscale.cli.plan import plan
 from isoscale.cli.profile import profile
 from isoscale.cli.recipes import recipes
 from isoscale.cli.replay import replay
 from isoscale.cli.report import report
-from isoscale.cli.run import ToldExit, run
+from isoscale.cli.run import run
 from isoscale.cli.simulate import simulate
 from isoscale.cli.verify import verify
 from isoscale.errors import IsoscaleError
@@ -72,12 +73,12 @@ def _terminate(*_: object) -> None:
     sys.exit(_TERMINATED)
 
 
-def app() -> Any:
+def app() -> None:
     """Run the command line; turns errors into one line and an exit code."""
     # Ended politely (a batch system's notice), executors end too, as after Ctrl-C.
     signal.signal(signal.SIGTERM, _terminate)
     try:
-        return cli()
+        cli()
     except SystemExit as exit_:
         # typer has turned KeyboardInterrupt into this already; a job that was stopped has been told of.
         if exit_.code == 130 and not isinstance(exit_.__context__, ToldExit):

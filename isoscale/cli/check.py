@@ -15,9 +15,10 @@ from rich.text import Text
 
 from isoscale import limits
 from isoscale.cli import options as o
+from isoscale.cli.job import job_spec
 from isoscale.cli.numbers import in_range
-from isoscale.cli.progress import Progress
-from isoscale.cli.run import report_failure
+from isoscale.cli.outcome import report_failure
+from isoscale.cli.progress import Progress, QuietProgress
 from isoscale.cli.screen import console_of_a_job
 from isoscale.errors import UserError
 from isoscale.kinds import DeviceSet, check_kind, parse_kinds
@@ -59,7 +60,7 @@ def check(
     declared = parse_kinds(kinds) if kinds is not None else default_kinds()
     for kind in declared:
         check_kind(kind, field="--kinds")
-    spec = o.job_spec(
+    spec = job_spec(
         script,
         script_args,
         workers=workers,
@@ -87,16 +88,9 @@ def check(
         _show(Console(), report)
 
 
-class _Quiet(Progress):
-    """Shows steps, but neither what the script prints nor what it logs: it runs several times."""
-
-    def on_output(self, line: str) -> bool:
-        return True
-
-
 def _run(spec: JobSpec, console: Console) -> Report:
     def watch(one: Plan, number: int, count: int) -> Progress:
-        return _Quiet(console, f"run {number} of {count}: {one}", quiet_logs=True)
+        return QuietProgress(console, f"run {number} of {count}: {one}")
 
     try:
         return asyncio.run(check_job(spec, watch))

@@ -15,9 +15,9 @@ from rich.live import Live
 from isoscale.cli.ended import status_after
 from isoscale.cli.live import status_table
 from isoscale.cli.metrics import metrics_text
+from isoscale.cli.outcome import ToldExit, report_failure, report_success
 from isoscale.cli.progress import Progress
 from isoscale.cli.promises import warn_if_broken
-from isoscale.cli.run import ToldExit, report_failure, report_success
 from isoscale.cli.screen import console_of_a_job
 from isoscale.cli.waiting import answer_to
 from isoscale.errors import IsoscaleError, UserError

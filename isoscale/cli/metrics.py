@@ -5,8 +5,7 @@ What is unknown is left out, as in `isoscale status`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
 
 from isoscale.protocol.status import JobStatus
 
@@ -53,7 +52,7 @@ def metrics_text(status: JobStatus, run: str) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _family(name: str, words: str, samples: list[tuple[dict[str, Any], Any]]) -> Iterator[str]:
+def _family(name: str, words: str, samples: Sequence[tuple[Mapping[str, object], object]]) -> Iterator[str]:
     known = [(labels, shown) for labels, value in samples if (shown := _number(value)) is not None]
     if known:
         yield f"# HELP {name} {words}"

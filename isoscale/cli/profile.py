@@ -15,9 +15,11 @@ from rich.table import Table
 
 from isoscale import limits
 from isoscale.cli import options as o
+from isoscale.cli.devices import device_set
+from isoscale.cli.job import claim_directory, job_spec
 from isoscale.cli.numbers import in_range
-from isoscale.cli.progress import Progress
-from isoscale.cli.run import report_failure
+from isoscale.cli.outcome import report_failure
+from isoscale.cli.progress import Progress, QuietProgress
 from isoscale.cli.screen import console_of_a_job
 from isoscale.errors import UserError
 from isoscale.kinds import DeviceSet
@@ -73,8 +75,8 @@ def profile(
 ) -> None:
     """Measure SCRIPT's throughput on E, E-1, ..., 1 executors and for several batch sizes, by scaling in as it runs."""
     sizes = _parse_batches(batches)
-    found = o.device_set(executors if executors or devices else workers, devices, workers)
-    spec = o.job_spec(
+    found = device_set(executors if executors or devices else workers, devices, workers)
+    spec = job_spec(
         script,
         script_args,
         workers=workers,
@@ -88,7 +90,7 @@ def profile(
         audit_every=0,
     )
     name = Path(script).stem
-    directory = o.claim_directory(out or Path("runs") / f"profile-{name}-{time.strftime('%Y%m%d-%H%M%S')}", script)
+    directory = claim_directory(out or Path("runs") / f"profile-{name}-{time.strftime('%Y%m%d-%H%M%S')}", script)
     console = console_of_a_job()
     points = _measure(console, spec, found, sizes, steps, directory)
     console.print(_table(points))
@@ -96,13 +98,6 @@ def profile(
     (directory / "profile.png").write_bytes(_picture(workers, points, Path(script).name))
     for words, file in (("profile", "profile.json"), ("picture", "profile.png")):
         console.print(f"{words} {shown}/{file}", highlight=False, markup=False)
-
-
-class _Quiet(Progress):
-    """Steps only: the script runs once per batch size, and every scale-in is part of the plan."""
-
-    def on_output(self, line: str) -> bool:
-        return True
 
 
 def _measure(
@@ -114,7 +109,7 @@ def _measure(
         label = (f"batch {size} ({number} of {len(sizes)})" if len(sizes) > 1 else f"batch {size}") if size else ""
 
         def watch(words: str, label: str = label) -> Progress:
-            return _Quiet(console, "  ".join(part for part in (label, words) if part), quiet_logs=True)
+            return QuietProgress(console, "  ".join(part for part in (label, words) if part))
 
         home = directory / "runs" / (f"batch-{size}" if size else "script")
         try:

@@ -19,7 +19,7 @@ from rich.text import Text
 from isoscale.cli.screen import Screen
 from isoscale.protocol import messages as m
 
-__all__ = ["Progress", "count", "duration"]
+__all__ = ["Progress", "QuietProgress", "count", "duration"]
 
 _PLAIN_EVERY_S = 5.0
 _WINDOW = 30
@@ -33,9 +33,8 @@ _WORTH_A_LOOK = ("warning", "executor_lost", "suspect", "straggler", "notice", "
 class Progress:
     """An observer of a run. Use as a context manager."""
 
-    def __init__(self, console: Console, label: str = "", *, quiet_logs: bool = False) -> None:
+    def __init__(self, console: Console, label: str = "") -> None:
         self._console = console
-        self._quiet_logs = quiet_logs
         self._label = f"{label}  " if label else ""
         self._live = Live(console=console, refresh_per_second=8, transient=True) if console.is_terminal else None
         self._recent: deque[tuple[float, int]] = deque(maxlen=_WINDOW)
@@ -62,14 +61,14 @@ class Progress:
         self._screen.close(last, interrupted=error is not None, stopped=self._stopped)
 
     def on_output(self, line: str) -> bool:
-        return self._print(line, markup=False, highlight=False, soft_wrap=True)
+        return self._print(line, markup=False, soft_wrap=True)
 
     def on_begin(self, num_executors: int) -> None:
         text = f"{self._label}training on {count(num_executors, 'executor')} ..."
         if self._live is not None:
             self._redraw(Text(text, style="dim"))
         else:
-            self._print(text, highlight=False)
+            self._print(text)
 
     def on_step(self, step: m.StepDone, num_executors: int) -> None:
         now = time.monotonic()
@@ -82,8 +81,6 @@ class Progress:
             self._plain(step, num_executors)
 
     def on_log(self, logged: m.Logged) -> None:
-        if self._quiet_logs:
-            return
         values = "  ".join(f"{name} {_number(value)}" for name, value in logged.values.items())
         self._tell(f"{self._label}step {logged.step}  epoch {logged.epoch}  {values}")
 
@@ -91,18 +88,21 @@ class Progress:
         """Executors that come and go are worth a line; the rest is in the log."""
         self._stopped |= event == "stopped"
         text = _news(event, fields)
-        if text and not (self._quiet_logs and event != "warning"):
+        if text:
             style = "yellow" if event in _WORTH_A_LOOK else "dim"
             self._tell(Text(f"{self._label}{text}", style=style))
 
     def _tell(self, text: str | Text) -> None:
         """News, or how many there were that the terminal did not take."""
-        if self._untold and self._print(f"... {count(self._untold, 'message')} are in events.jsonl", highlight=False):
+        if self._untold and self._print(f"... {count(self._untold, 'message')} are in events.jsonl"):
             self._untold = 0
-        self._untold += not self._print(text, highlight=False)
+        self._untold += not self._print(text)
 
-    def _print(self, text: str | Text, **how: Any) -> bool:
-        return self._screen.say(lambda: self._console.print(text, **how))
+    def _print(self, text: str | Text, *, markup: bool | None = None, soft_wrap: bool | None = None) -> bool:
+        def draw() -> None:
+            self._console.print(text, highlight=False, markup=markup, soft_wrap=soft_wrap)
+
+        return self._screen.say(draw)
 
     def _redraw(self, line: Text) -> None:
         assert self._live is not None
@@ -111,7 +111,7 @@ class Progress:
     def _plain(self, step: m.StepDone, num_executors: int) -> None:
         # Without colours a bar does not tell its two parts apart.
         line = self._line(step, num_executors, bar=False).plain
-        self._print(line, highlight=False, markup=False, soft_wrap=True)
+        self._print(line, markup=False, soft_wrap=True)
         self._last = None
 
     def _line(self, step: m.StepDone, num_executors: int, *, bar: bool = True) -> Text:
@@ -134,6 +134,20 @@ class Progress:
         elif len("  ".join(parts)) + len(self._label) > self._console.width:
             parts.remove(f"epoch {step.epoch}")  # steps tell it, too
         return line.append("  ".join(parts), style="default")
+
+
+class QuietProgress(Progress):
+    """Shows steps and warnings: of a script that runs several times, nobody wants to read the rest several times."""
+
+    def on_output(self, line: str) -> bool:
+        return True
+
+    def on_log(self, logged: m.Logged) -> None:
+        pass
+
+    def on_event(self, event: str, fields: dict[str, Any]) -> None:
+        if event in ("warning", "stopped"):
+            super().on_event(event, fields)
 
 
 def _news(event: str, fields: dict[str, Any]) -> str:

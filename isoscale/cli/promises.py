@@ -6,7 +6,6 @@ import contextlib
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console, Group
 from rich.padding import Padding
@@ -59,7 +58,7 @@ def warn_if_broken(directory: Path, shown: object) -> None:
             Console(stderr=True, soft_wrap=True).print(Text(words, style="yellow"), highlight=False)
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> dict[str, object]:
     with contextlib.suppress(OSError, ValueError):
         found = json.loads(path.read_text(encoding="utf-8"))
         return found if isinstance(found, dict) else {}

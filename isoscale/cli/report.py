@@ -156,7 +156,7 @@ def _write(path: Path, contents: bytes) -> None:
         raise UserError(field="--out", value=path, problem=problem, remedy="give another FILE") from None
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def _read_json(path: Path) -> dict[str, object]:
     try:
         value = read_small_json(path)
     except (OSError, ValueError):

@@ -9,31 +9,25 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.text import Text
 
 from isoscale import limits
 from isoscale.cli import options as o
+from isoscale.cli.devices import devices_and_plan
+from isoscale.cli.job import check_running, claim_directory, code_to_keep, job_spec
 from isoscale.cli.numbers import in_range
-from isoscale.cli.progress import Progress, count, duration
+from isoscale.cli.outcome import ToldExit, report_failure, report_success
+from isoscale.cli.progress import Progress
 from isoscale.cli.promises import warn_if_broken
 from isoscale.cli.screen import console_of_a_job
 from isoscale.runtime.control.home import EXIT_ELSEWHERE
 from isoscale.runtime.control.server import Security, check_security
-from isoscale.runtime.coordinator.run import RunResult, run_job
+from isoscale.runtime.coordinator.run import run_job
 from isoscale.types import Settings
 
-__all__ = ["ToldExit", "report_failure", "report_success", "run", "show_traceback"]
+__all__ = ["run"]
 
 #: parts of the help text, beside those of other commands
 _KEEPING, _NETWORK = "What keeps it going", "Other machines"
-
-#: the job was stopped: by `isoscale stop` or Ctrl-C, by SIGTERM
-_STOPPED = (130, 143)
-
-
-class ToldExit(typer.Exit):
-    """Ends the command after its story has been told."""
 
 
 def run(
@@ -135,9 +129,9 @@ def run(
 ) -> None:
     """Train SCRIPT with N logical workers on E executors: the same bits for every E, and for every change of E."""
     console = console_of_a_job()
-    found, entries = o.devices_and_plan(executors, devices, plan, workers, until)
+    found, entries = devices_and_plan(executors, devices, plan, workers, until)
     # Checked before a directory is made, so that a mistake leaves nothing behind.
-    spec = o.job_spec(
+    spec = job_spec(
         script,
         script_args,
         workers=workers,
@@ -152,7 +146,7 @@ def run(
         audit_every=audit_every,
         module=module,
     )
-    o.check_running(
+    check_running(
         spares=spares,
         checkpoint_every=checkpoint_every,
         keep_checkpoints=keep_checkpoints,
@@ -174,8 +168,8 @@ def run(
     )
     security = Security(port=port, certificate=certificate, key=key)
     check_security(listen, security)
-    code = o.code_to_keep(spec, out, resume=resume, new_code=new_code)
-    directory = o.claim_directory(out, spec.script, resume=resume)
+    code = code_to_keep(spec, out, resume=resume, new_code=new_code)
+    directory = claim_directory(out, spec.script, resume=resume)
     spec = replace(spec, out=str(directory))
     with Progress(console) as progress:
         job = run_job(
@@ -198,39 +192,3 @@ def run(
         report_failure(result, shown)
     warn_if_broken(directory, shown)
     raise ToldExit(result.exit_code)
-
-
-def report_success(console: Console, result: RunResult, workers: int, out: object) -> None:
-    why = f" ({result.stop_reason})" if result.stop_reason else ""
-    of_workers = f" of {count(workers, 'logical worker')}" if workers else ""
-    changes = [
-        f", {count(number, noun)}"
-        for number, noun in ((result.num_rescales, "rescale"), (result.num_lost, "lost executor"))
-        if number
-    ]
-    console.print(
-        f"done{why}: {result.step} steps{of_workers} in {duration(result.seconds)}{''.join(changes)}",
-        highlight=False,
-    )
-    console.print(f"digest {result.digest}", highlight=False)
-    console.print(f"result {result.saved or f'{out}/final.pt'}", highlight=False)
-    if result.exit_code == EXIT_ELSEWHERE:
-        text = f"isoscale: {out} cannot be written any more; result and event log are in {Path(result.saved).parent}"
-        console.print(Text(text, style="yellow"), highlight=False)
-
-
-def report_failure(result: RunResult, out: object) -> None:
-    """The traceback once, then one line that says what happened."""
-    console = console_of_a_job(stderr=True, stopped=result.exit_code in _STOPPED)
-    if result.traceback:
-        show_traceback(console, result.traceback)
-    style = "default" if result.exit_code in _STOPPED else "bold red"
-    console.print(Text(f"isoscale: {result.error}", style=style), highlight=False)
-    if out is not None:
-        console.print(Text(f"logs in {out}/logs", style="dim"), highlight=False)
-
-
-def show_traceback(console: Console, text: str, where: str = "") -> None:
-    """Without a box: lines are to be copied, and in a log none may be cut off."""
-    console.print(Text(f"the script's traceback{where}", style="red"))
-    console.print(Text(text.rstrip()), soft_wrap=True)

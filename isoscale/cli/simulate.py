@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from isoscale.analysis.simulation_page import COLUMNS, cells, failures_line
+from isoscale.analysis.simulation_rows import COLUMNS, cells, failures_line
 from isoscale.analysis.simulation_values import PolicyRun, policy_run
 from isoscale.cli import simulate_options as o
 from isoscale.errors import UserError
@@ -162,7 +162,7 @@ def _recorder(events: Path | None, label: str, seed: int) -> FileRecorder | null
 
 
 def _write(directory: Path, runs: Sequence[PolicyRun], facts: dict[str, str]) -> None:
-    # Drawing needs matplotlib, which takes a while to import.
+    # Drawing needs matplotlib, a page needs templates: both take a while to import.
     from isoscale.analysis.figures import render
     from isoscale.analysis.simulation_figures import draw_overview
     from isoscale.analysis.simulation_page import simulation_page

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,17 +10,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
 from isoscale.cli import options as o
-from isoscale.cli.progress import Progress, count
-from isoscale.cli.run import show_traceback
+from isoscale.cli.devices import devices_and_plan
+from isoscale.cli.job import claim_directory, code_to_keep, job_spec
+from isoscale.cli.outcome import show_traceback, sizes
+from isoscale.cli.progress import Progress, QuietProgress, count
+from isoscale.cli.reference_progress import ReferenceProgress
 from isoscale.cli.screen import console_of_a_job
 from isoscale.errors import UserError
 from isoscale.kinds import DeviceSet
-from isoscale.protocol.events import read_events
 from isoscale.runtime.code.collect import Snapshot
 from isoscale.runtime.code.freezing import Frozen, code_kept_for
 from isoscale.runtime.coordinator.run import RunResult, run_job
@@ -31,9 +31,8 @@ from isoscale.types import JobSpec
 if TYPE_CHECKING:
     from isoscale.runtime.tools.compare import Report
 
-__all__ = ["ReferenceProgress", "run_both", "verify"]
+__all__ = ["run_both", "verify"]
 
-_PLAIN_EVERY_S = 5.0
 _SIDES = {"elastic": "under isoscale", "reference": "in the reference (stock DDP)"}
 
 Explain = Annotated[bool, typer.Option("--explain", help="If bits differ, find the first operator that differs.")]
@@ -58,9 +57,9 @@ def verify(
 ) -> None:
     """Train SCRIPT elastically and with stock DDP on N processes; exit 0 only if every bit agrees."""
     console = console_of_a_job()
-    found, entries = o.devices_and_plan(executors, devices, plan, workers, until)
+    found, entries = devices_and_plan(executors, devices, plan, workers, until)
     # Checked before a directory is made, so that a mistake leaves nothing behind.
-    spec = o.job_spec(
+    spec = job_spec(
         script,
         script_args,
         workers=workers,
@@ -75,8 +74,8 @@ def verify(
         record=True,
         module=module,
     )
-    code = o.code_to_keep(spec, out)
-    spec = replace(spec, out=str(o.claim_directory(out, spec.script)), trace=0 if explain else None)
+    code = code_to_keep(spec, out)
+    spec = replace(spec, out=str(claim_directory(out, spec.script)), trace=0 if explain else None)
     elastic, reference = asyncio.run(run_both(console, spec, found, entries, code=code))
     if elastic.exit_code != 0:
         bad_input = elastic.exit_code == UserError.exit_code
@@ -86,7 +85,7 @@ def verify(
         _report_failure("reference", reference.error, reference.traceback, f"{spec.out}/reference/logs")
         raise typer.Exit(1)
     report = report_on(spec, elastic, reference)
-    _show(console, report, spec, _sizes(Path(spec.out) / "events.jsonl"))
+    _show(console, report, spec, _in_words(sizes(Path(spec.out) / "events.jsonl")))
     for step, wanted in entries:
         if step >= elastic.step:
             line = f"not tried: {wanted} at step {step}, because the job ended after {elastic.step} steps"
@@ -113,7 +112,7 @@ async def run_both(
 
     `quiet` hides what the script prints.
     """
-    with (_Quiet if quiet else Progress)(console, "elastic", quiet_logs=quiet) as progress:
+    with (QuietProgress if quiet else Progress)(console, "elastic") as progress:
         elastic = await run_job(spec, devices, progress, plan=plan, code=code)
     if elastic.exit_code != 0:
         return elastic, ReferenceResult(error="not run")
@@ -123,55 +122,9 @@ async def run_both(
         return elastic, await run_reference_ranks(reference, next(iter(devices)), watcher, code=kept)
 
 
-class _Quiet(Progress):
-    def on_output(self, line: str) -> bool:
-        return True
-
-
-class ReferenceProgress:
-    """One line about the reference: redrawn on a terminal, else repeated now and then."""
-
-    def __init__(self, console: Console, num_ranks: int, total: int = 0, label: str = "reference") -> None:
-        self._console = console
-        self._start = f"[bold]{label}[/]  {num_ranks} stock DDP process{'es' if num_ranks != 1 else ''}"
-        self._total = total
-        self._line = f"{self._start} ..."
-        self._status = Status(self._line, console=console) if console.is_terminal else None
-        self._printed_at, self._printed = 0.0, ""
-
-    def __enter__(self) -> ReferenceProgress:
-        if self._status is not None:
-            self._status.start()
-        else:
-            self._print()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._status is not None:
-            self._status.stop()
-        elif self._line != self._printed:
-            self._print()
-
-    def on_step(self, step: int) -> None:
-        self._line = f"{self._start}  step {step}{f'/{self._total}' if self._total else ''}"
-        if self._status is not None:
-            self._status.update(self._line)
-        elif time.monotonic() - self._printed_at >= _PLAIN_EVERY_S:
-            self._print()
-
-    def on_output(self, line: str) -> None:
-        """Printed by the elastic run already; the reference's own copy is in its log."""
-
-    def _print(self) -> None:
-        self._printed_at, self._printed = time.monotonic(), self._line
-        self._console.print(self._line, highlight=False)
-
-
-def _sizes(log: Path) -> str:
+def _in_words(executors: Sequence[int]) -> str:
     """How many executors there were, one number after another."""
-    generations = [len(event["members"]) for event in read_events(log) if event["event"] == "generation"]
-    sizes = [size for i, size in enumerate(generations) if not i or size != generations[i - 1]]
-    return count(sizes[0], "executor") if len(sizes) == 1 else f"{' -> '.join(map(str, sizes))} executors"
+    return count(executors[0], "executor") if len(executors) == 1 else f"{' -> '.join(map(str, executors))} executors"
 
 
 def _show(console: Console, report: Report, spec: JobSpec, executors: str) -> None:

@@ -48,7 +48,7 @@ class Channel:
         #: what the socket had no room for, and descriptors that are sent with its first byte and closed then
         self._unsent: deque[tuple[bytes, list[int]]] = deque()
 
-    def post(self, message: Any) -> None:
+    def post(self, message: object) -> None:
         """Send without tensors, now or, where there is no room, in a later `post` or `wait`."""
         data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
         memory = _in_memory(data)
@@ -65,7 +65,7 @@ class Channel:
             self._flush()
         return bool(ready) and bool(ready[0][1] & ~select.POLLOUT)
 
-    def send(self, message: Any) -> None:
+    def send(self, message: object) -> None:
         """Send with the tensors in it, which are moved to shared memory where they are not there yet."""
         buffer = io.BytesIO()
         pickler = _Pickler(buffer)
@@ -195,7 +195,7 @@ class _Pickler(ForkingPickler):
             self.dispatch_table[torch.UntypedStorage] = partial(_reduce_storage, self.descriptors)
 
 
-def _reduce_storage(descriptors: list[int], storage: Any) -> Any:
+def _reduce_storage(descriptors: list[int], storage: torch.UntypedStorage) -> Any:
     if storage.is_cuda or storage.device.type == "meta" or storage.size() == 0:
         return reductions.reduce_storage(storage)  # type: ignore[no-untyped-call]
     descriptor, size = storage._share_fd_cpu_()

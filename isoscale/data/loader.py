@@ -56,7 +56,7 @@ class LogicalLoaders:
 
     def __init__(
         self,
-        dataset: Dataset[Any],
+        dataset: Dataset[object],
         *,
         num_logical_workers: int,
         seed: int,
@@ -69,7 +69,7 @@ class LogicalLoaders:
         stock = _stock(dataset, batch_size, options)
         self._dataset: Any = dataset
         self._n = num_logical_workers
-        self._collate: Callable[[Any], Any] = stock.collate_fn
+        self._collate: Callable[[list[Any]], object] = stock.collate_fn
         self._pins = stock.pin_memory and torch.cuda.is_available()
         self._order = _order(dataset, num_logical_workers, seed, batch_size, shuffle, train, options)
         self._workers, self._ahead = None, 0
@@ -120,7 +120,7 @@ class LogicalLoaders:
             for rank in late:
                 self._ask(rank)
 
-    def fetch(self, logical_rank: int, index: int, default: Any) -> Any:
+    def fetch(self, logical_rank: int, index: int, default: object) -> object:
         """Batch `index` of a worker in the present pass, or `default` if there is none. With its streams active."""
         if logical_rank not in self._seats or self._seats[logical_rank].index != index:
             # A worker whose turn is run here only to be compared: nothing is read ahead for it.
@@ -164,7 +164,7 @@ class LogicalLoaders:
         assert self._workers is not None
         self._workers.adopt(logical_rank, changes)
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         """What another executor, or a later run, needs to go on with the present pass."""
         order = self._order.state() if isinstance(self._order, CustomOrder) else None
         workers = {} if self._workers is None else self._workers.state()
@@ -190,14 +190,14 @@ class LogicalLoaders:
                 self._workers.ask(rank, samples)
 
 
-def _read(dataset: Any, samples: list[int], collate: Callable[[Any], Any]) -> Any:
+def _read(dataset: Any, samples: list[int], collate: Callable[[list[Any]], object]) -> object:
     """As torch's own fetcher does it."""
     if getattr(dataset, "__getitems__", None):
         return collate(dataset.__getitems__(samples))
     return collate([dataset[sample] for sample in samples])
 
 
-def _stock(dataset: Dataset[Any], batch_size: int, options: dict[str, Any]) -> DataLoader[Any]:
+def _stock(dataset: Dataset[object], batch_size: int, options: dict[str, Any]) -> DataLoader[object]:
     """torch's own loader, to check the options and to know its defaults; it is never iterated."""
     passed = {name: value for name, value in options.items() if name not in _FACTORIES}
     try:
@@ -232,7 +232,7 @@ def _order(
     )
 
 
-def check_options(dataset: Any, *, batch_size: int, shuffle: bool, train: bool, options: dict[str, Any]) -> None:
+def check_options(dataset: object, *, batch_size: int, shuffle: bool, train: bool, options: dict[str, Any]) -> None:
     """Refuse what could not be reproduced, with the field, the value and the remedy."""
     for name, value in options.items():
         if name in _REFUSED:
@@ -280,13 +280,13 @@ def check_options(dataset: Any, *, batch_size: int, shuffle: bool, train: bool, 
         raise UserError(field="job.loader(drop_last=...)", value=True, problem=EVERY_SAMPLE_ONCE, remedy="leave it out")
 
 
-def check_processes(count: Any, field: str) -> None:
+def check_processes(count: object, field: str) -> None:
     """Before torch is asked, which only warns. What is no number is for torch to refuse."""
     if isinstance(count, int):
         limits.within(count, field, limits.LOADER_PROCESSES)
 
 
-def sample_count(batch: Any) -> int:
+def sample_count(batch: object) -> int:
     """How many samples a batch holds, for display: the length of its first tensor."""
     if isinstance(batch, torch.Tensor):
         return batch.shape[0] if batch.dim() else 1

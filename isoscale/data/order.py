@@ -29,7 +29,7 @@ class DistributedOrder:
 
     def __init__(
         self,
-        dataset: Dataset[Any],
+        dataset: Dataset[object],
         *,
         num_logical_workers: int,
         seed: int,
@@ -38,7 +38,7 @@ class DistributedOrder:
         drop_last: bool,
     ) -> None:
         self._batch_size, self._drop_last = batch_size, drop_last
-        self._make: Callable[[int], DistributedSampler[Any]] = lambda rank: DistributedSampler(
+        self._make: Callable[[int], DistributedSampler[int]] = lambda rank: DistributedSampler(
             dataset, num_replicas=num_logical_workers, rank=rank, shuffle=shuffle, seed=seed
         )
         self.num_steps = _num_batches(len(self._make(0)), batch_size, drop_last)

@@ -7,6 +7,7 @@ streams a logical worker has, is the caller's business (`data.loader`).
 
 from __future__ import annotations
 
+import ctypes
 import os
 import pickle
 import time
@@ -14,6 +15,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 import torch.multiprocessing
@@ -31,10 +33,10 @@ _MAX_DEATHS = 3
 
 @dataclass(slots=True)
 class _Process:
-    process: Any
+    process: BaseProcess
     channel: Channel
     #: logical rank and sample that it reads
-    place: Any
+    place: ctypes.Array[ctypes.c_longlong]
     #: what it was asked and has not delivered yet; it delivers in this order
     open: deque[Fetch]
     #: each logical worker as it is after what was delivered
@@ -45,8 +47,8 @@ class _Process:
 class Pool:
     def __init__(
         self,
-        dataset: Dataset[Any],
-        collate: Callable[[Any], Any],
+        dataset: Dataset[object],
+        collate: Callable[[list[Any]], object],
         init: Callable[[int], None] | None,
         num_workers: int,
         timeout: float,

@@ -177,7 +177,7 @@ class LogicalStream:
             for rank in [rank for rank in self._samples if rank not in ranks]:
                 self._let_go(rank)
 
-    def fetch(self, logical_rank: int, *, here: bool) -> list[Any]:
+    def fetch(self, logical_rank: int, *, here: bool) -> list[object]:
         """A worker's samples of the present step, as they are stored; nothing changes if it lives elsewhere."""
         if here and self._tail is None:
             # What `take` and `use` do, but for reading ahead: some readers are fast enough for that to be seen.
@@ -202,7 +202,7 @@ class LogicalStream:
             return self._tail.step + len(self._taken.get(logical_rank, ())) < self._num_tail_steps
         return self._samples_of(logical_rank).look_ahead(self._rule.need) == self._rule.need
 
-    def take(self, logical_rank: int) -> list[Any]:
+    def take(self, logical_rank: int) -> list[object]:
         """The samples of a worker's next batch that was not taken yet, as they are stored.
 
         For the present step, or ahead where it is certain. Nothing is used before `use`.
@@ -265,7 +265,7 @@ class LogicalStream:
 
     # ---- whole state, for checkpoints and newcomers ----
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         self._unpack_heard()
         tail = None
         if self._tail is not None:

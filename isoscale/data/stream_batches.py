@@ -27,10 +27,10 @@ _encode = msgspec.msgpack.Encoder().encode
 class _Samples:
     """What loader processes take for a map-style data set: its indices are samples as they are stored."""
 
-    def __init__(self, source: Source, transform: Callable[[Any], Any] | None) -> None:
+    def __init__(self, source: Source, transform: Callable[[Any], object] | None) -> None:
         self._source, self._transform = source, transform
 
-    def __getitems__(self, stored: list[Any]) -> list[Any]:
+    def __getitems__(self, stored: list[object]) -> list[object]:
         samples, transform = self._source.decode(stored), self._transform
         if transform is not None:
             return [transform(sample) for sample in samples]
@@ -43,8 +43,8 @@ class StreamBatches:
     def __init__(
         self,
         stream: LogicalStream,
-        transform: Callable[[Any], Any] | None,
-        collate: Callable[[list[Any]], Any],
+        transform: Callable[[Any], object] | None,
+        collate: Callable[[list[Any]], object],
         processes: WorkerOptions | None,
         *,
         num_logical_workers: int,
@@ -92,7 +92,7 @@ class StreamBatches:
                 if self._workers.next_of(rank) == batch and (batch == index or self.stream.is_certain(rank)):
                     self._workers.ask(rank, self.stream.take(rank))
 
-    def fetch(self, logical_rank: int, index: int, default: Any, *, here: bool) -> Any:
+    def fetch(self, logical_rank: int, index: int, default: object, *, here: bool) -> object:
         """A worker's batch of the present step, `default` if it has none; nothing changes if it lives elsewhere."""
         if self._workers is None:
             stored = self.stream.fetch(logical_rank, here=here)
@@ -136,7 +136,7 @@ class StreamBatches:
         if streams:
             self._workers.adopt(logical_rank, streams)
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         assert self._workers is not None
         return {"stream": self.stream.state(), "workers": self._workers.state()}
 

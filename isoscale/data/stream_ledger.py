@@ -10,7 +10,6 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import xxhash
@@ -30,7 +29,7 @@ class Content:
     hash_sum: int = 0
 
 
-def content_sum(stored: Iterable[Any]) -> int:
+def content_sum(stored: Iterable[object]) -> int:
     return sum(map(content_hash, stored)) & _MASK
 
 
@@ -46,7 +45,7 @@ def content_of(source: Source) -> Content:
     return Content(samples, total & _MASK)
 
 
-def content_hash(sample: Any) -> int:
+def content_hash(sample: object) -> int:
     """64 bits of a sample as it is stored: equal for equal samples in every process."""
     if type(sample) is bytes:
         return int(xxhash.xxh3_64_intdigest(sample))
@@ -55,7 +54,7 @@ def content_hash(sample: Any) -> int:
     )
 
 
-def _bytes(sample: Any) -> bytes:
+def _bytes(sample: object) -> bytes:
     if type(sample) is bytes:
         return b"b%d:" % len(sample) + sample
     if isinstance(sample, torch.Tensor):

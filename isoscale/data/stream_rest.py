@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import Any
 
 from isoscale.data.stream_worker import Place, WorkerSamples
 
@@ -26,9 +25,9 @@ class Rest:
         self._samples: WorkerSamples | None = None
         self._at = 0
 
-    def slice(self, start: int, stop: int) -> list[Any]:
+    def slice(self, start: int, stop: int) -> list[object]:
         """Samples `start` to `stop` of the list; cheapest if it lies behind the last slice."""
-        out: list[Any] = []
+        out: list[object] = []
         while start < stop:
             rank = next(r for r, end in enumerate(self._starts[1:]) if start < end)
             part = min(stop, self._starts[rank + 1]) - start
@@ -36,7 +35,7 @@ class Rest:
             start += part
         return out
 
-    def _read(self, rank: int, start: int, count: int) -> list[Any]:
+    def _read(self, rank: int, start: int, count: int) -> list[object]:
         if self._samples is None or rank != self._rank or start < self._at:
             if self._samples is not None:
                 self._samples.close()

@@ -34,7 +34,7 @@ class Place(NamedTuple):
     #: sum of the hashes of all samples it used, where a ledger is kept
     content: int = 0
 
-    def to_state(self) -> list[Any]:
+    def to_state(self) -> list[object]:
         used, left, anchor, position, num_before, partitions, content = self
         # What torch.load and MessagePack take for an integer is signed.
         return [used, left, anchor, position, num_before, list(partitions), content.to_bytes(8, "little")]
@@ -52,7 +52,7 @@ class _Chunk:
     #: place in the sequence of its first sample, and of the first one after it
     first: int
     end: int
-    samples: list[Any]
+    samples: list[object]
     #: of `WorkerSamples.partitions`
     partition: int
     position: Position
@@ -76,7 +76,7 @@ class WorkerSamples:
         self._reader: Reader | None = None
         self._position = place.position
         #: the present block in the order of its use, and its number
-        self._block: list[Any] = []
+        self._block: list[object] = []
         self._block_number = -1
 
     def extend(self, partition: int) -> None:
@@ -106,7 +106,7 @@ class WorkerSamples:
             position = None
         return total
 
-    def take(self, count: int) -> list[Any]:
+    def take(self, count: int) -> list[object]:
         """The next samples, as they are stored. There must be as many, and the last block must be whole or final."""
         if self._read - self._used < self._need + count:
             self.look_ahead(self._need + count)
@@ -164,7 +164,7 @@ class WorkerSamples:
             self._current, self._position = self._current + 1, None
         return False
 
-    def _from_chunks(self, wanted: int) -> list[Any]:
+    def _from_chunks(self, wanted: int) -> list[object]:
         while self._chunks and self._chunks[0].end <= self._used:
             self._chunks.popleft()
         if not self._chunks:
@@ -172,7 +172,7 @@ class WorkerSamples:
         at = self._used - self._chunks[0].first
         return self._chunks[0].samples[at : at + wanted]
 
-    def _from_block(self, wanted: int) -> list[Any]:
+    def _from_block(self, wanted: int) -> list[object]:
         number, at = divmod(self._used, self._size)
         if number != self._block_number:
             self._open_block(number)
@@ -180,7 +180,7 @@ class WorkerSamples:
 
     def _open_block(self, number: int) -> None:
         start, stop = number * self._size, (number + 1) * self._size
-        raw: list[Any] = []
+        raw: list[object] = []
         for chunk in self._chunks:
             if chunk.end > start and chunk.first < stop:
                 raw += chunk.samples[max(0, start - chunk.first) : stop - chunk.first]

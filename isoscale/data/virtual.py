@@ -56,7 +56,7 @@ class VirtualWorkers:
     def __init__(
         self,
         dataset: Any,
-        collate: Callable[[Any], Any],
+        collate: Callable[[list[Any]], object],
         options: WorkerOptions,
         *,
         num_logical_workers: int,
@@ -116,7 +116,7 @@ class VirtualWorkers:
             self._pool.ask(Fetch(seat.attempt, rank, seat.asked, samples))
         seat.asked += 1
 
-    def get(self, rank: int, index: int) -> Any:
+    def get(self, rank: int, index: int) -> object:
         """A batch that was asked for. Raises LoaderError, or TimeoutError after the loader's own time-out."""
         assert self._pool is not None
         result = self._pool.get(self._seats[rank].attempt, rank, index)
@@ -155,7 +155,7 @@ class VirtualWorkers:
         worker, parts = _changes.decode(changes)
         self._streams[logical_rank][worker] = merged(self._streams[logical_rank][worker], parts)
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         streams = [
             [None if one is None else rng.Streams.from_parts(one).to_state() for one in row] for row in self._streams
         ]

@@ -77,7 +77,7 @@ class Result(NamedTuple):
     attempt: int
     logical_rank: int
     batch: int
-    data: Any
+    data: object
     #: what the batch changed in the streams; everything for a worker's first one
     changes: Parts
 
@@ -93,13 +93,13 @@ def merged(before: Parts | None, changes: Parts) -> Parts:
 
 
 def worker_main(
-    dataset: Dataset[Any],
-    collate: Callable[[Any], Any],
+    dataset: Dataset[object],
+    collate: Callable[[list[Any]], object],
     init: Callable[[int], None] | None,
     worker: int,
     num_workers: int,
     end: socket.socket,
-    place: Any,
+    place: ctypes.Array[ctypes.c_longlong],
 ) -> None:
     """Runs until its executor is gone. `place` shows what it reads, should it die there."""
     _die_with_parent()
@@ -146,13 +146,13 @@ class _Seat:
 
     def __init__(
         self,
-        dataset: Dataset[Any],
-        collate: Callable[[Any], Any],
+        dataset: Dataset[object],
+        collate: Callable[[list[Any]], object],
         init: Callable[[int], None] | None,
         worker: int,
         num_workers: int,
         reset: Reset,
-        place: Any,
+        place: ctypes.Array[ctypes.c_longlong],
     ) -> None:
         self._dataset: Any = dataset
         self._collate, self._init, self._worker, self._place = collate, init, worker, place

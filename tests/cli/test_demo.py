@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from isoscale.cli import demo
+from isoscale import demo
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -9,16 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from isoscale.cli.app import cli
-from isoscale.errors import UserError
-
-
-def refusal(*arguments: object) -> str:
-    done = CliRunner().invoke(cli, [str(argument) for argument in arguments])
-    assert isinstance(done.exception, UserError), done.output
-    assert done.exception.exit_code == 2
-    text = str(done.exception)
-    assert "\n" not in text
-    return text
+from tests.cli.in_process import refusal
 
 
 @pytest.mark.parametrize(

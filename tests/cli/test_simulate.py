@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from isoscale.protocol.events import read_events
+from tests.cli.in_process import printed, refusal
 
 KEYS = {
     "mean_jct_s",
@@ -116,32 +117,39 @@ def test_the_same_command_gives_the_same_numbers(tmp_path: Path) -> None:
 def test_bad_input_is_one_line_that_names_the_field(tmp_path: Path, words: tuple[str, str], field: str) -> None:
     given = {"--trace": "easyscale", "--cluster": POOLS, "--policy": "fifo", "--out": str(tmp_path / "o")}
     given |= dict([words])
-    done = isoscale("simulate", *(word for pair in given.items() for word in pair))
-    assert done.returncode == 2
-    assert done.stderr.startswith(f"isoscale: {field}: ")
-    assert done.stderr.count("\n") == 1
+    assert refusal("simulate", *(word for pair in given.items() for word in pair)).startswith(f"{field}: ")
     # Before anything is written.
     assert not (tmp_path / "o").exists()
 
 
+def test_a_mistake_ends_the_process_with_2_and_one_line(tmp_path: Path) -> None:
+    done = isoscale(
+        *("simulate", "--trace", "jupiter", "--cluster", POOLS, "--policy", "fifo", "--out", str(tmp_path / "o"))
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("isoscale: --trace=jupiter: ")
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "o").exists()
+
+
 def test_split_prints_the_promised_json() -> None:
-    done = isoscale("plan", "split", "--workers", "16", "--devices", "V100*2+T4*3", "--speeds", "V100=2,T4=1", "--json")
-    assert json.loads(done.stdout) == {"split": [5, 5, 2, 2, 2], "step_s": 2.5, "waste": 0.6, "perf": 6.4}
+    done = printed("plan", "split", "--workers", "16", "--devices", "V100*2+T4*3", "--speeds", "V100=2,T4=1", "--json")
+    assert json.loads(done) == {"split": [5, 5, 2, 2, 2], "step_s": 2.5, "waste": 0.6, "perf": 6.4}
 
 
 def test_split_says_which_devices_are_better_left_unused() -> None:
     words = ("plan", "split", "--workers", "8", "--devices", "cpu*2+cpu-sse*1", "--speeds", "cpu=1,cpu-sse=0.19")
-    answer = json.loads(isoscale(*words, "--json").stdout)
+    answer = json.loads(printed(*words, "--json"))
     assert answer["split"] == [4, 4, 0]
     assert (answer["step_s"], answer["unused"], answer["speedup"]) == (4.0, {"cpu-sse": 1}, pytest.approx(1 / 0.19 / 4))
-    assert "leave cpu-sse unused: 1.32x faster without it" in isoscale(*words).stdout
+    assert "leave cpu-sse unused: 1.32x faster without it" in printed(*words)
     two = ("plan", "split", "--workers", "4", "--devices", "cpu*1+cpu-sse*2", "--speeds", "cpu=5,cpu-sse=1")
-    assert "leave cpu-sse*2 unused: 1.25x faster without them" in isoscale(*two).stdout
+    assert "leave cpu-sse*2 unused: 1.25x faster without them" in printed(*two)
 
 
 def test_grow_answers_what_more_devices_give() -> None:
     words = ("plan", "grow", "--workers", "4", "--devices", "V100*2", "--speeds", "V100=2,T4=1")
-    answer = json.loads(isoscale(*words, "--json").stdout)
+    answer = json.loads(printed(*words, "--json"))
     assert answer["now"]["step_s"] == 1.0
     best = answer["grow"][0]
     assert (best["add"], best["speedup"], best["speedup_per_device"]) == ({"V100": 2}, 2.0, 0.5)
@@ -149,8 +157,8 @@ def test_grow_answers_what_more_devices_give() -> None:
     assert {"add": {"V100": 1}, "speedup": 1.0}.items() <= next(
         w for w in answer["grow"] if w["add"] == {"V100": 1}
     ).items()
-    assert "V100*2" in isoscale(*words).stdout
-    only = json.loads(isoscale(*words, "--more", "T4*1", "--json").stdout)["grow"]
+    assert "V100*2" in printed(*words)
+    only = json.loads(printed(*words, "--more", "T4*1", "--json"))["grow"]
     assert [way["add"] for way in only] == [{"T4": 1}]
 
 
@@ -166,7 +174,4 @@ def test_grow_answers_what_more_devices_give() -> None:
 )
 def test_bad_plans_name_the_field(words: tuple[str, str], field: str) -> None:
     given = {"--workers": "4", "--devices": "V100*2", "--speeds": "V100=2"} | dict([words])
-    done = isoscale("plan", "split", *(word for pair in given.items() for word in pair))
-    assert done.returncode == 2
-    assert done.stderr.startswith(f"isoscale: {field}: ")
-    assert done.stderr.count("\n") == 1
+    assert refusal("plan", "split", *(word for pair in given.items() for word in pair)).startswith(f"{field}: ")

@@ -16,7 +16,7 @@ from typing import cast
 import pytest
 
 from isoscale.backends.local import is_executor
-from isoscale.cli.options import claim_directory
+from isoscale.cli.job import claim_directory
 from isoscale.clock import WallClock
 from isoscale.errors import UserError
 from isoscale.kinds import DeviceSet

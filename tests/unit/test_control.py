@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from isoscale.cli.options import parse_plan
+from isoscale.cli.devices import parse_plan
 from isoscale.errors import UserError
 from isoscale.kinds import DeviceSet
 from isoscale.runtime.control.directory import Control, read_address, saved

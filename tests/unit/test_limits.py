@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from isoscale import env, limits
-from isoscale.cli.options import device_set, devices_and_plan, parse_plan
+from isoscale.cli.devices import device_set, devices_and_plan, parse_plan
 from isoscale.cli.plan import grow, split
 from isoscale.cli.profile import _parse_batches
 from isoscale.cli.simulate_options import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from isoscale.cli.options import devices_and_plan
+from isoscale.cli.devices import devices_and_plan
 from isoscale.errors import UserError
 
 

@@ -5,8 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
+from isoscale.cli.outcome import show_traceback
 from isoscale.cli.progress import Progress
-from isoscale.cli.run import show_traceback
 from isoscale.protocol import messages as m
 
 

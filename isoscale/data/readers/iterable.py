@@ -34,7 +34,7 @@ _CHUNK_SAMPLES = 64
 _MASK = 2**64 - 1
 
 
-def iterable(dataset: IterableDataset[Any], *, partitions: int) -> Iterables:
+def iterable(dataset: IterableDataset[object], *, partitions: int) -> Iterables:
     """The samples of an iterable data set that divides itself by `get_worker_info()`, as with so many loader processes.
 
     It is brought back to a place by `state_dict`/`load_state_dict` of its iterator or of itself, by `seek(n)` of its
@@ -55,7 +55,7 @@ def iterable(dataset: IterableDataset[Any], *, partitions: int) -> Iterables:
 
 
 class Iterables:
-    def __init__(self, dataset: IterableDataset[Any], partitions: int) -> None:
+    def __init__(self, dataset: IterableDataset[object], partitions: int) -> None:
         self._dataset = dataset
         self.num_partitions = partitions
         self.identity = hashlib.sha256(f"iterable {type(dataset).__qualname__} {partitions}".encode()).hexdigest()[:16]
@@ -70,7 +70,7 @@ class Iterables:
     def label(self, partition: int) -> str:
         return f"partition {partition} of {type(self._dataset).__name__}"
 
-    def decode(self, stored: list[Any]) -> Sequence[Any]:
+    def decode(self, stored: list[object]) -> Sequence[object]:
         return stored
 
     def _prove(self, partition: int) -> None:
@@ -102,7 +102,7 @@ class IterableReader:
     def position(self) -> Any:
         return [self._count, self.digest, None, self._state()]
 
-    def read(self) -> tuple[Any, list[Any]]:
+    def read(self) -> tuple[Any, list[object]]:
         before = self.position
         with self._as_worker():
             samples = list(islice(self._iterator, _CHUNK_SAMPLES))
@@ -141,10 +141,10 @@ class IterableReader:
             return iter(self._dataset)
         return self._replayed()
 
-    def _replayed(self) -> Iterator[Any]:
+    def _replayed(self) -> Iterator[object]:
         wanted, expected, began = self._count, self.digest, time.perf_counter()
         self._count = self.digest = 0
-        iterator: Iterator[Any] = iter(self._dataset)
+        iterator: Iterator[object] = iter(self._dataset)
         while self._count < wanted:
             hashes = [content_hash(sample) for sample in islice(iterator, min(_CHUNK_SAMPLES, wanted - self._count))]
             if not hashes:

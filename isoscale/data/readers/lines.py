@@ -65,7 +65,7 @@ class JsonLines:
     def label(self, partition: int) -> str:
         return self._partitions[partition].label
 
-    def decode(self, stored: list[bytes]) -> Sequence[Any]:
+    def decode(self, stored: list[bytes]) -> Sequence[object]:
         return list(map(self._decode, stored))
 
 

@@ -48,7 +48,7 @@ class ParquetRows:
         file, groups = self._partitions[partition]
         return f"{file.name} row group {groups[0]}" if len(groups) == 1 else file.name
 
-    def decode(self, stored: list[dict[str, Any]]) -> Sequence[dict[str, Any]]:
+    def decode(self, stored: list[dict[str, object]]) -> Sequence[dict[str, object]]:
         return [dict(row) for row in stored]
 
 
@@ -72,10 +72,10 @@ class ParquetReader:
     def _size(self, group: int) -> int:
         return int(self._parquet.metadata.row_group(group).num_rows)
 
-    def read(self) -> tuple[int, list[dict[str, Any]]]:
+    def read(self) -> tuple[int, list[dict[str, object]]]:
         before = self.position
         for batch in self._batches:
-            rows: list[dict[str, Any]] = batch.slice(min(self._skip, batch.num_rows)).to_pylist()
+            rows: list[dict[str, object]] = batch.slice(min(self._skip, batch.num_rows)).to_pylist()
             self._skip -= batch.num_rows - len(rows)
             if rows:
                 self.position += len(rows)

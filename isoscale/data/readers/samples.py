@@ -19,7 +19,7 @@ __all__ = ["RangeReader", "Samples", "checked_source", "samples"]
 _CHUNK_SAMPLES = 1024
 
 
-def samples(dataset: Any, *, partition_samples: int = 256) -> Samples:
+def samples(dataset: object, *, partition_samples: int = 256) -> Samples:
     """The samples of a map-style data set, cut into ranges of `partition_samples`."""
     if not isinstance(dataset, Sized) or not hasattr(dataset, "__getitem__"):
         raise UserError(
@@ -50,7 +50,7 @@ class Samples:
     def label(self, partition: int) -> str:
         return f"samples {self._bounds[partition]} to {self._bounds[partition + 1] - 1}"
 
-    def decode(self, stored: list[int]) -> Sequence[Any]:
+    def decode(self, stored: list[int]) -> Sequence[object]:
         return [self._dataset[index] for index in stored]
 
 

@@ -35,7 +35,7 @@ class Source(Protocol):
     def open(self, partition: int, position: Position | None) -> Reader:
         """`position` None is the beginning."""
 
-    def decode(self, stored: list[Any]) -> Sequence[Any]:
+    def decode(self, stored: list[Any]) -> Sequence[object]:
         """Samples as the script gets them. Called for a batch in its logical worker's turn."""
 
     def label(self, partition: int) -> str:

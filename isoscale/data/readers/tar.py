@@ -36,7 +36,7 @@ class TarSamples:
     def label(self, partition: int) -> str:
         return self._partitions[partition].label
 
-    def decode(self, stored: list[dict[str, Any]]) -> Sequence[dict[str, Any]]:
+    def decode(self, stored: list[dict[str, object]]) -> Sequence[dict[str, object]]:
         return [dict(sample) for sample in stored]  # a transform may write into it, and the turn may be run again
 
 
@@ -52,9 +52,9 @@ class TarReader:
         #: of the next sample's first header; behind the last one, where the archive ends
         self.position = self._start
 
-    def read(self) -> tuple[int, list[dict[str, Any]]]:
+    def read(self) -> tuple[int, list[dict[str, object]]]:
         before = self.position
-        samples: list[dict[str, Any]] = []
+        samples: list[dict[str, object]] = []
         while len(samples) < _CHUNK_SAMPLES and self._member is not None:
             samples.append(self._sample())
             self.position = self._start
@@ -64,10 +64,10 @@ class TarReader:
         self._tar.close()
         self._file.close()
 
-    def _sample(self) -> dict[str, Any]:
+    def _sample(self) -> dict[str, object]:
         assert self._member is not None
         key, _ = self._member
-        sample: dict[str, Any] = {"__key__": key}
+        sample: dict[str, object] = {"__key__": key}
         while self._member is not None and self._member[0] == key and self._member[1][0] not in sample:
             _, (extension, info) = self._member
             self._file.seek(info.offset_data)

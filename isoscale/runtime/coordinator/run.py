@@ -40,7 +40,7 @@ async def run_job(
 ) -> RunResult:
     """Run a job to its end. Cancelling the task ends all its processes.
 
-    `spec.out` must be a directory that this run has for itself (see `cli.options.claim_directory`); with `resume` it
+    `spec.out` must be a directory that this run has for itself (see `cli.job.claim_directory`); with `resume` it
     goes on there from the newest whole checkpoint, with the code that it began with unless `new_code`. `code` was
     collected, or kept for several runs, before. With `heed_signals` Ctrl-C and SIGTERM stop it after a checkpoint.
     """

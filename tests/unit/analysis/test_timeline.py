@@ -263,14 +263,14 @@ def test_jobs_of_a_log() -> None:
 def test_long_logs_give_short_curves_that_keep_extremes() -> None:
     w = Writer(workers=1, turn_s=0.001)
     w.members, w.shares = [0], (1,)
-    w.train(100_000)
-    w.events[70_000]["loss"] = 1e3
+    w.train(20_000)
+    w.events[14_000]["loss"] = 1e3
     shown = timeline(w.events)
-    assert shown.step == 100_000
+    assert shown.step == 20_000
     assert len(shown.loss.t) <= 1200
     assert len(shown.throughput.t) <= 241
     assert max(shown.loss.high) == 1e3
-    assert len(json.dumps(as_json(shown))) < 1_000_000
+    assert len(json.dumps(as_json(shown))) < 200_000
 
 
 def test_many_executors_and_changes() -> None:
@@ -287,6 +287,7 @@ def test_json_has_no_value_that_json_lacks() -> None:
 
 
 NAMES = sorted({event["event"] for event in story()} | {"suspect", "failed", "stopped", "job_resized", "nonsense"})
+SORTS: list[Any] = [None, True, -3, 10**30, math.nan, math.inf, "nan", [-1, 5], {"a": 1}]
 FIELDS = sorted({name for event in story() for name in event} - {"event"} | {"error", "job", "ratio"})
 VALUES = st.one_of(
     st.none(),
@@ -301,10 +302,24 @@ VALUES = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@pytest.mark.parametrize("name", NAMES)
+def test_no_field_may_hold_anything_that_breaks_its_event(name: str) -> None:
+    """Every sort of value in every field of an event that is whole but for it."""
+    whole = {field: value for event in story() if event["event"] == name for field, value in event.items()}
+    before, after = story(until="rescale")[-3:], {"t": 2e9, "event": "step", "step": 9, "loss": 1.0}
+    for field in FIELDS:
+        for value in SORTS:
+            check_whole([*before, {**whole, "event": name, field: value}, after])
+
+
+@settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(NAMES), st.dictionaries(st.sampled_from(FIELDS), VALUES)), max_size=25))
 def test_no_log_is_too_broken(entries: list[tuple[str, dict[str, Any]]]) -> None:
-    shown = timeline([{**fields, "event": name} for name, fields in entries])
+    check_whole([{**fields, "event": name} for name, fields in entries])
+
+
+def check_whole(events: list[dict[str, Any]]) -> None:
+    shown = timeline(events)
     json.dumps(as_json(shown), allow_nan=False)
     assert math.isfinite(shown.seconds)
     for life in shown.lives:

@@ -84,14 +84,21 @@ def same_counts_within_steps(read: list[torch.Tensor]) -> bool:
     return all(torch.equal(first, other) for first, *others in steps for other in others)
 
 
-def test_no_worker_sees_what_another_counted_in_the_same_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mcmisp, "Cooccurrence", Watched)
-    train()
-    assert len(Watched.read) == 4 * WORKERS
-    assert same_counts_within_steps(Watched.read)
+@pytest.fixture(scope="module")
+def watched() -> type[Watched]:
+    """What one training read and added: it trains once for all who look at it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mcmisp, "Cooccurrence", Watched)
+        train()
+    return Watched
+
+
+def test_no_worker_sees_what_another_counted_in_the_same_step(watched: type[Watched]) -> None:
+    assert len(watched.read) == 4 * WORKERS
+    assert same_counts_within_steps(watched.read)
     expected = Cooccurrence(LANGUAGE.size, num_special=MASK + 1, window=8)
-    for step, sentences in enumerate(Watched.added):
-        assert torch.equal(Watched.read[step * WORKERS], expected.pairs)
+    for step, sentences in enumerate(watched.added):
+        assert torch.equal(watched.read[step * WORKERS], expected.pairs)
         assert len(sentences) == WORKERS * 4
         assert (sentences > MASK).all()  # whole sentences, without masks
         expected.add(sentences)
@@ -103,10 +110,8 @@ def test_the_check_above_finds_counts_that_change_in_a_turn(monkeypatch: pytest.
     assert not same_counts_within_steps(Hasty.read)
 
 
-def test_each_sentence_of_an_epoch_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mcmisp, "Cooccurrence", Watched)
-    train()
-    counted = sorted(torch.cat(Watched.added).tolist())
+def test_each_sentence_of_an_epoch_is_counted_once(watched: type[Watched]) -> None:
+    counted = sorted(torch.cat(watched.added).tolist())
     assert counted == sorted(LANGUAGE.sentences(48, 0).words.tolist())
 
 
@@ -115,10 +120,10 @@ def test_guidance_changes_training_and_zero_weight_does_not(backbone: str) -> No
     def digest(*arguments: str) -> str:
         return train("--backbone", backbone, *arguments).state.digest()
 
-    plain = digest("--guidance", "0")
-    assert digest("--guidance", "0.1") != plain
+    plain, guided = digest("--guidance", "0"), digest("--guidance", "0.1")
+    assert guided != plain
     assert digest("--guidance", "0.1", "--warmup", "4") == plain
-    assert digest("--guidance", "0.1", "--score", "information") not in {plain, digest("--guidance", "0.1")}
+    assert digest("--guidance", "0.1", "--score", "information") not in {plain, guided}
 
 
 @pytest.mark.parametrize("backbone", sorted(BACKBONES))

@@ -12,7 +12,8 @@ import pytest
 
 from isoscale.analysis.figures import render
 from isoscale.analysis.simulation_figures import draw_overview
-from isoscale.analysis.simulation_page import COLUMNS, cells, simulation_page
+from isoscale.analysis.simulation_page import simulation_page
+from isoscale.analysis.simulation_rows import COLUMNS, cells
 from isoscale.analysis.simulation_values import MAX_ROWS, PolicyRun, policy_run
 from isoscale.analysis.timeline import jobs_of, timeline
 from isoscale.errors import UserError

@@ -2,7 +2,8 @@
 
 Trains `isoscale/recipes/digits.py` with four logical workers on 1, 3, 2 and 4 executors; one of them is killed, one is
 slowed down. Everything is asked for while training goes on, as `isoscale scale` does, and done to real processes.
-Leaves a report. Exits 1 if a digest differs.
+Leaves a report. Exits 1 if a digest differs. A story, not a command: it stands above the command line, whose live line
+and report it shows.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +24,10 @@ from rich.table import Table
 from rich.text import Text
 
 from isoscale.backends.local import born
+from isoscale.cli.outcome import report_failure, sizes
 from isoscale.cli.progress import Progress
+from isoscale.cli.reference_progress import ReferenceProgress
 from isoscale.cli.report import report
-from isoscale.cli.run import report_failure
-from isoscale.cli.verify import ReferenceProgress
 from isoscale.kinds import DeviceSet
 from isoscale.protocol import messages as m
 from isoscale.protocol.events import read_events
@@ -48,7 +50,7 @@ _SLICE_S = 0.03
 def main() -> int:
     console = Console(soft_wrap=True)
     out = Path("runs") / f"demo-{time.strftime('%Y%m%d-%H%M%S')}"
-    script = Path(__file__).parent.parent / "recipes" / "digits.py"
+    script = Path(__file__).parent / "recipes" / "digits.py"
     spec = JobSpec(workers=_WORKERS, script=str(script), script_args=("--epochs", _EPOCHS), out=str(out))
     console.print(f"\n[bold]One job, {_WORKERS} logical workers; executors come, go, slow down and die as it trains[/]")
     console.print("A small convolutional network on handwritten digits: BatchNorm, dropout, random shifts.\n")
@@ -69,7 +71,8 @@ def main() -> int:
     equal = result.digest == reference.digest
     table = _table(equal)
     losses, stock_losses = _losses(out), _stock_losses(out / "stock-ddp")
-    table.add_row("isoscale", _sizes(out), str(result.step), f"{result.digest[:24]} ...")
+    executors = " → ".join(map(str, sizes(out / "events.jsonl")))
+    table.add_row("isoscale", executors, str(result.step), f"{result.digest[:24]} ...")
     table.add_row("stock DDP", str(_WORKERS), str(reference.step), f"{reference.digest[:24]} ...")
     console.print()
     console.print(table)
@@ -192,7 +195,7 @@ async def _quiet(stage: _Stage) -> None:
     await _until(lambda: stage.step >= until)
 
 
-async def _until(done: Any) -> None:
+async def _until(done: Callable[[], bool]) -> None:
     while not done():
         await asyncio.sleep(0.01)
 
@@ -203,11 +206,6 @@ def _table(equal: bool) -> Table:
     for column in ("run", "processes", "steps", "digest"):
         table.add_column(column, no_wrap=True)
     return table
-
-
-def _sizes(run: Path) -> str:
-    sizes = [len(e["members"]) for e in read_events(run / "events.jsonl") if e["event"] == "generation"]
-    return " → ".join(str(size) for i, size in enumerate(sizes) if not i or sizes[i - 1] != size)
 
 
 def _losses(run: Path) -> dict[int, float]:
