@@ -35,6 +35,7 @@ from isoscale.runtime.coordinator.adoption import survivors
 from isoscale.runtime.coordinator.checkpoint_book import Published
 from isoscale.runtime.coordinator.interrupts import Interrupts
 from isoscale.runtime.coordinator.journal import Journal, Observer, RunResult
+from isoscale.runtime.coordinator.lateness import Lateness
 from isoscale.runtime.coordinator.liveness import Hearing, Verdict
 from isoscale.runtime.coordinator.own_time import OwnTime
 from isoscale.runtime.coordinator.processes import FAREWELL_S, Processes
@@ -179,6 +180,7 @@ class _Coordinator:
         )
         self._security = security or Security()
         self._time = OwnTime(clock, _TICK_S)
+        self._lateness = Lateness()
         self._door = Door(control.token, settings.host, self._security, self._time.now)
         self._door.on_executor = self._on_executor
         self._door.on_message = self._on_message
@@ -507,15 +509,16 @@ class _Coordinator:
             case m.Hello() | m.Rejoin():
                 self._on_introduction(executor, message)
             case m.Beat():
+                self._late(executor, message.at)
                 journal.on_beat(executor, membership.current, message)
                 if self._deferred is None:
                     self._perform(membership.on_beat(executor, message))
             case m.StepDone():
                 self._stepped_at = self._time.now()
                 membership.on_step(message.step, message.seconds)
-                journal.on_step(message)
+                journal.on_step(message, self._late(executor, message.at))
             case m.Logged():
-                journal.on_logged(message)
+                journal.on_logged(message, self._late(executor, message.at))
             case m.Audited():
                 journal.write("audit", step=message.step, digest=message.digest)
             case m.Streamed():
@@ -545,6 +548,10 @@ class _Coordinator:
             case _:
                 self._do(lambda: hear(membership, executor, message, self._time.now()))
 
+    def _late(self, executor: int, at: float) -> float:
+        """How long ago an executor wrote this."""
+        return self._lateness.of(executor, at, self._clock.monotonic())
+
     def _on_introduction(self, executor: int, message: m.Hello | m.Rejoin) -> None:
         hello = message if isinstance(message, m.Hello) else message.hello
         known = executor in self._hellos
@@ -555,8 +562,10 @@ class _Coordinator:
                 self._processes.adopt(executor, hello.pid)
         if isinstance(message, m.Hello):
             self._do(functools.partial(self.membership.on_hello, message, self.provenance.objection(executor)))
-        elif not known:
-            self.membership.on_rejoin(message)
+        else:
+            self._late(executor, message.at)  # before all that it has kept for this coordinator
+            if not known:
+                self.membership.on_rejoin(message)
         if not known:
             self._save_executors()
 

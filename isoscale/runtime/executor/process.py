@@ -20,11 +20,13 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, NoReturn
 
+import msgspec
 from websockets.exceptions import WebSocketException
 from websockets.sync.client import ClientConnection
 
 from isoscale import env
 from isoscale.backends.leftovers import end_own_leftovers
+from isoscale.clock import since_boot
 from isoscale.core.numerics import determinism
 from isoscale.core.numerics.fingerprint import combine_digests, kernel_digests
 from isoscale.core.reduction.exchange import LocalExchange
@@ -84,6 +86,7 @@ class _LinkSink:
                 loader=place.loader,
                 batch=place.batch,
                 of=place.of,
+                at=since_boot(),
             )
         )
         if self._record:
@@ -91,7 +94,7 @@ class _LinkSink:
             self._link.send_fact(m.Recorded(step=step, values=exact))
 
     def logged(self, *, step: int, epoch: int, values: dict[str, Value]) -> None:
-        self._link.send_fact(m.Logged(step=step, epoch=epoch, values=values))
+        self._link.send_fact(m.Logged(step=step, epoch=epoch, values=values, at=since_boot()))
 
     def audited(self, *, step: int, digest: str) -> None:
         self._link.send_fact(m.Audited(step=step, digest=digest))
@@ -152,7 +155,7 @@ def _introduction(member: Member, told: list[Uses]) -> m.Rejoin | None:
     rejoin = member.rejoin()
     if rejoin is not None and told:
         told[0].again()
-    return rejoin
+    return None if rejoin is None else msgspec.structs.replace(rejoin, at=since_boot())
 
 
 def _run(train: Callable[[Job], Any], welcome: m.Welcome, member: Member, home: Home, uses: Uses) -> int:
