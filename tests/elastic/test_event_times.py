@@ -1,4 +1,4 @@
-"""A step's event has the time at which it was committed, not the one at which a coordinator found time to hear of it."""
+"""A step's event has the time at which it was committed, not the one at which a coordinator could hear of it."""
 
 from __future__ import annotations
 
