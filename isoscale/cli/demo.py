@@ -43,8 +43,8 @@ _QUIET_STEPS = 60
 _STRAGGLER_STEPS = 40
 #: a slow executor that is not noticed within so many is left alone
 _PATIENT_STEPS = 150
-#: a slow executor is stopped for two slices and runs for one
-_SLICE_S = 0.03
+#: a slow executor is stopped for two slices and runs for one: less than a turn, or it would be stopped while it waits
+_SLICE_S = 0.004
 
 
 def main() -> int:
