@@ -259,6 +259,7 @@ class _Coordinator:
             "determinism": self._spec.determinism,
             "target": str(goal.target),
             "plan": [[entry.step, str(entry.devices)] for entry in goal.plan],
+            "set_aside": [one.executor for one in goal.aside],
             "settings": {name: getattr(settings, name) for name in _TOLD},
         }
 
