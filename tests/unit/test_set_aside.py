@@ -1,4 +1,4 @@
-"""An executor that is too slow for a single logical worker: it leaves like others do, and what is asked for meanwhile."""
+"""An executor that is too slow for a single logical worker leaves as others do; and what is asked for meanwhile."""
 
 from __future__ import annotations
 
