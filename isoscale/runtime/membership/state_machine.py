@@ -608,7 +608,9 @@ class Membership:
             self.roster[executor].unwanted = True
             self.goal.aside.append(Aside(executor, self.roster[executor].kind, move.gain))
         staying = tuple(e for e in self.members if e not in move.aside)
-        reason = f"executor {move.slowest} is slow" + (": set aside" if move.aside else "")
+        is_slow = move.ratio > self.settings.straggler_ratio
+        reason = f"executor {move.slowest} is slow" if is_slow else "speeds have changed"
+        reason += ": set aside" if move.aside else ""
         attempt = self._attempt(Change(staying, leaving=move.aside), reason, move.shares)
         return [straggler_event(move.slowest, move.ratio, move.gain, move.shares, move.aside), *attempt]
 
@@ -722,7 +724,7 @@ class Membership:
     # ---- parts ----
 
     def _split(self, members: tuple[int, ...]) -> tuple[int, ...]:
-        if members == self.members:
+        if members == self.members and len(self.shares) == len(members):
             return self.shares
         return self._balance.split(members, [self.roster[e].kind for e in members])
 
