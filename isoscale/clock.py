@@ -8,9 +8,14 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
-__all__ = ["Clock", "Instant", "VirtualClock", "WallClock"]
+__all__ = ["Clock", "Instant", "VirtualClock", "WallClock", "since_boot"]
 
 _SINCE_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def since_boot() -> float:
+    """Seconds of a clock of this machine that nobody sets, and that goes on while the machine is suspended."""
+    return time.clock_gettime(_SINCE_BOOT)
 
 
 class Clock(Protocol):
@@ -39,7 +44,7 @@ class WallClock:
         return time.time()
 
     def monotonic(self) -> float:
-        return time.clock_gettime(_SINCE_BOOT)
+        return since_boot()
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)

@@ -41,10 +41,12 @@ _WORKERS = 4
 _EPOCHS = "30"
 #: committed steps between two events of the story
 _QUIET_STEPS = 60
+#: what is so for two heartbeats may move logical workers: other processes on the same cores make anybody slow for one
+_STRAGGLER_STEPS = 40
 #: a slow executor that is not noticed within so many is left alone
 _PATIENT_STEPS = 150
-#: a slow executor is stopped for two slices and runs for one
-_SLICE_S = 0.03
+#: a slow executor is stopped for two slices and runs for one: less than a turn, or it would be stopped while it waits
+_SLICE_S = 0.004
 
 
 def main() -> int:
@@ -121,7 +123,11 @@ async def _story(console: Console, spec: JobSpec) -> tuple[RunResult, list[str]]
     untold = ["3 executors", "kill -9", "2 executors", "a slow device", "4 executors"]
     stage = _Stage(console)
     with stage:
-        job = asyncio.create_task(run_job(spec, DeviceSet((("cpu", 1),)), stage, settings=Settings(spares=3)))
+        job = asyncio.create_task(
+            run_job(
+                spec, DeviceSet((("cpu", 1),)), stage, settings=Settings(spares=3, straggler_steps=_STRAGGLER_STEPS)
+            )
+        )
         director = asyncio.create_task(_direct(Path(spec.out), stage, untold))
         await asyncio.wait([job, director], return_when=asyncio.FIRST_COMPLETED)
         if director.done() and not job.done():

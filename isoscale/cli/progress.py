@@ -25,6 +25,8 @@ _PLAIN_EVERY_S = 5.0
 _WINDOW = 30
 #: shorter ones of the coordinator itself are common on a busy machine
 _LONG_PAUSE_S = 5.0
+#: an executor that takes so many times as long as others is slow (`Settings.straggler_ratio`)
+_SLOW = 1.2
 #: columns from which there is room for a bar beside the numbers
 _WIDE = 100
 _WORTH_A_LOOK = ("warning", "executor_lost", "suspect", "straggler", "notice", "stopping")
@@ -170,8 +172,8 @@ def _news(event: str, fields: dict[str, Any]) -> str:
                     f"executor {fields['executor']} is {fields['ratio']:.1f}x slower: {who} set aside, "
                     f"{fields['gain']:.2f}x faster without; logical workers now {shares}"
                 )
-            if fields["ratio"] < 1.05:  # one that was slow is not any more
-                return f"logical workers now {shares}: executors are equally fast again"
+            if fields["ratio"] <= _SLOW:  # one that was slow is not any more, or was only thought to be
+                return f"logical workers now {shares}: no executor is much slower than the others"
             return f"executor {fields['executor']} is {fields['ratio']:.1f}x slower; logical workers now {shares}"
         case "suspect":
             return f"executor {fields['executor']} computes wrong bits: {fields['reason']}"

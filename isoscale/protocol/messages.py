@@ -243,6 +243,8 @@ class Rejoin(_Message, frozen=True, kw_only=True, tag=True):
     noticed: str = ""
     #: it has come to the end of the training function
     finished: Finished | None = None
+    #: when this was written, by `clock.since_boot` of its machine; 0 if unknown
+    at: float = 0.0
 
 
 class Held(_Message, frozen=True, kw_only=True, tag=True):
@@ -313,6 +315,8 @@ class Beat(_Message, frozen=True, kw_only=True, tag=True):
     step_s: float = 0.0
     #: seconds of a step's last turn, in which gradients are exchanged as well; 0 if unknown
     last_turn_s: float = 0.0
+    #: when this was written, by `clock.since_boot` of its machine; 0 if unknown
+    at: float = 0.0
 
 
 class StepDone(_Message, frozen=True, kw_only=True, tag=True):
@@ -331,6 +335,8 @@ class StepDone(_Message, frozen=True, kw_only=True, tag=True):
     loader: str = ""
     batch: int = 0
     of: int = 0
+    #: when it was committed, by `clock.since_boot` of the executor's machine; 0 if unknown
+    at: float = 0.0
 
 
 class Logged(_Message, frozen=True, kw_only=True, tag=True):
@@ -339,6 +345,8 @@ class Logged(_Message, frozen=True, kw_only=True, tag=True):
     step: int
     epoch: int
     values: dict[str, float | int | str | bool | None]
+    #: when they were logged, by `clock.since_boot` of the executor's machine; 0 if unknown
+    at: float = 0.0
 
 
 class Audited(_Message, frozen=True, kw_only=True, tag=True):

@@ -349,6 +349,11 @@ class RunningJob:
         self.did("flood", seconds=30.0)
         write_atomic(self.directory / "flood", f"{time.time()} {lines}")
 
+    def make_slow(self, executor: int, factor: float) -> None:
+        """For `short_job`: turns of this executor take so many times as long from now on, those of others do not."""
+        self.did("slow", executor, seconds=PATIENCE_S)
+        write_atomic(self.directory / "slow", f"{executor} {factor}")
+
     def edit(self) -> bool:
         """Change the script while the job runs, as `start` was told. False if it does not say how, or did so before."""
         if self.edits is None:

@@ -6,7 +6,8 @@ Random transforms from three streams, dropout, batch norm, momentum, a schedule,
 by `job.loader`, or with `stream` by `job.stream`, and fails unless each sample of each epoch was used once. As soon
 as there is a file `hurry` in the run's directory turns take no longer than they must: a test that is done with a job
 need not wait for it. With `wait` turns take longer and longer until then: the job is not done before the test is.
-A file `flood` there with a word and a number makes every executor print so many lines, once for every word.
+A file `flood` there with a word and a number makes every executor print so many lines, once for every word. A file
+`slow` with the id of an executor and a number makes its turns take so many times as long.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import isoscale
+from isoscale import env
 
 EPOCHS, TURN_S, LOADER_PROCESSES, STREAMS, WAITS = 4, 0.01, 0, False, False
 SAMPLES, VALIDATION = 640, 100
@@ -105,13 +107,22 @@ def check_ledger(totals: dict[str, Any], data: Noisy) -> None:
 
 def linger(job: isoscale.Job, seconds: float) -> None:
     late = max(0, job.step - SLOWER_FROM) if WAITS else 0
-    deadline = time.monotonic() + seconds * (1 + late**2 / 10)
+    deadline = time.monotonic() + seconds * (1 + late**2 / 10) * slowness(job.out / "slow")
     print_flood(job.out / "flood")
     while seconds and not (job.out / "hurry").exists():
         left = deadline - time.monotonic()
         if left <= 0:
             return
         time.sleep(min(left, 0.05))
+
+
+def slowness(told: Path) -> float:
+    """How many times as slow this executor is to be."""
+    with contextlib.suppress(OSError, ValueError):
+        executor, factor = told.read_text().split()
+        if int(executor) == env.executor():
+            return float(factor)
+    return 1.0
 
 
 def print_flood(wanted: Path) -> None:

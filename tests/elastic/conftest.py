@@ -44,10 +44,11 @@ def begin(request: pytest.FixtureRequest, nursery: Nursery, tmp_path: Path) -> I
     job has kept its promises, but for those that the story names (`job.exempt`)."""
     jobs: list[RunningJob] = []
 
-    def begin(*, turn_s: float = TURN_S, **options: Any) -> RunningJob:
+    def begin(*, turn_s: float = TURN_S, rebalance: bool = False, **options: Any) -> RunningJob:
         # Stragglers have tests of their own; on a busy machine they would come into every story.
         options = {"out": tmp_path / "run", "nursery": nursery, "lost_after_s": 5.0} | options
-        options["options"] = ["--no-rebalance", *options.get("options", [])]
+        if not rebalance:
+            options["options"] = ["--no-rebalance", *options.get("options", [])]
         if options.get("resume") and jobs:
             options["record"] = jobs[-1].record
         job = start(short_job_path(), script_args=["4", str(turn_s), "0", "wait"], **options)

@@ -51,6 +51,25 @@ def test_out_in_and_elsewhere_while_it_trains(begin: Begin, ends_the_same: EndsT
     assert [(one["from"], one["to"]) for one in job.events("rescale")] == [(1, 3), (3, 2), (2, 2)]
 
 
+def test_some_are_given_up_by_name_and_others_by_number(begin: Begin, ends_the_same: EndsTheSame) -> None:
+    job = begin(executors=4)
+    job.wait_step(2)
+    with job.handle() as handle:
+        asked = handle.scale_in(executors=(0, 2))
+        assert handle.wait_answer(asked["request"], 120)["outcome"] == "done"
+        assert job.members() == [1, 3]
+        with pytest.raises(IsoscaleError, match="is not there"):
+            handle.scale_in(executors=(0,))
+        asked = handle.scale_in()
+        assert handle.wait_answer(asked["request"], 120)["outcome"] == "done"
+        assert job.members() == [1]
+        with pytest.raises(IsoscaleError, match="0 executors"):
+            handle.scale_in()
+    ends_the_same(job)
+    assert job.events("executor_lost") == []
+    assert [(one["from"], one["to"]) for one in job.events("rescale")] == [(4, 2), (2, 1)]
+
+
 def test_a_plan_is_kept_to_the_step(begin: Begin, ends_the_same: EndsTheSame) -> None:
     job = begin(plan="0:1,8:3,20:2,33:4", turn_s=0)
     ends_the_same(job)

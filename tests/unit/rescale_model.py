@@ -281,6 +281,7 @@ class World:
         self.story.append("new coordinator")
         old = self.membership
         self.membership = self._new_membership(old.goal.target, old.goal.plan)
+        self.membership.goal.aside = old.goal.aside
         self.membership.roster.reserve(len(self.executors))
         # What the event log tells it.
         self.membership.headway = Headway(old.headway.reached, old.headway.attempts)

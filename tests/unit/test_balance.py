@@ -38,7 +38,7 @@ def test_an_even_split_unless_speeds_surely_differ_by_more_than_a_stragglers_may
     assert balance.split(MEMBERS, KINDS) == (4, 4)
     heard(balance, (1.0, 3.0), 20)
     assert balance.split(MEMBERS, KINDS) == (6, 2)
-    assert balance.split((3, 7, 9), ("cpu", "cpu", "cpu")) == (4, 2, 2), "a newcomer is taken for the mean"
+    assert balance.split((3, 7, 9), ("cpu", "cpu", "cpu")) == (5, 1, 2), "a newcomer is taken for the mean"
     balance.forget(7)
     assert balance.split(MEMBERS, KINDS) == (4, 4)
 
@@ -91,7 +91,7 @@ def test_a_change_that_is_being_made_goes_first() -> None:
 
 def test_a_costly_switch_needs_more_evidence() -> None:
     balance = Balance(8, Settings(straggler_steps=10))
-    balance.switched(60.0)
+    balance.switched(200.0)
     assert heard(balance, (0.1, 0.3)) == []
     assert heard(balance, (0.1, 0.3), 5) != []
 
@@ -178,6 +178,6 @@ def test_a_device_that_is_three_times_slower_keeps_few_workers_through_bursts() 
 
 
 def test_one_that_is_six_times_slower_is_set_aside_in_a_recorded_run() -> None:
-    (step, move) = replayed("three", factor=6.0)[-1]
+    (step, move) = replayed("three", factor=6.0)[0]
     assert (move.shares, move.aside) == ((2, 2), (2,))
     assert step <= 250

@@ -85,6 +85,40 @@ def test_logged_values_are_written_once(tmp_path: Path, journal: Open) -> None:
     assert [set(event) - {"t", "event", "step", "epoch"} for event in logs] == [{"accuracy"}, {"rate"}]
 
 
+def test_events_have_the_time_at_which_they_happened(tmp_path: Path) -> None:
+    """A coordinator that is held up for a second hears of ten steps at once."""
+    clock = VirtualClock(1000.0)
+    one = Journal(JobSpec(workers=2, out=str(tmp_path)), Seen(), clock)
+    one.on_step(step(1))
+    clock.advance(1.0)
+    one.write("coordinator_paused", seconds=1.0)
+    for number in range(2, 12):
+        one.on_step(step(number), 1.0 - (number - 1) / 10)
+        one.on_logged(m.Logged(step=number, epoch=0, values={"a": 1}), 1.0 - (number - 1) / 10)
+    one.close([], tmp_path)
+    told = list(read_events(tmp_path / "events.jsonl"))
+    times = [event["t"] for event in told if event["event"] == "step"]
+    assert times == pytest.approx([1000 + n / 10 for n in range(11)])
+    assert [e["t"] for e in told if e["event"] == "log"] == times[1:]
+    assert next(e["t"] for e in told if e["event"] == "coordinator_paused") == 1001
+
+
+@pytest.mark.parametrize("late_s", [1e9, -5.0])
+def test_no_step_is_before_the_last_one_or_in_the_future(tmp_path: Path, late_s: float) -> None:
+    clock = VirtualClock(1000.0)
+    one = Journal(JobSpec(workers=2, out=str(tmp_path)), Seen(), clock)
+    for number in (1, 2):
+        clock.advance(1.0)
+        one.on_step(step(number), late_s if number == 2 else 0.0)
+    one.close([], tmp_path)
+    another = Journal(JobSpec(workers=2, out=str(tmp_path)), Seen(), clock)
+    clock.advance(1.0)
+    another.on_step(step(3), 1e9)
+    another.close([], tmp_path)
+    times = [event["t"] for event in read_events(tmp_path / "events.jsonl") if event["event"] == "step"]
+    assert times == ([1001, 1001, 1001] if late_s > 0 else [1001, 1002, 1002])
+
+
 def test_a_full_disk_costs_one_warning_and_no_event(
     tmp_path: Path, journal: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:

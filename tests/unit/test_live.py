@@ -118,6 +118,13 @@ def test_only_the_last_messages_are_shown() -> None:
     assert "message 3" not in text
 
 
+def test_who_is_set_aside_is_shown_with_what_that_gives() -> None:
+    aside = [{"executor": 2, "kind": "cpu", "gain": 1.5}]
+    words = "set aside  executor 2 (cpu): 1.50x faster without it; isoscale scale takes it back"
+    assert words in shown({**STATUS, "set_aside": aside})
+    assert "set aside" not in shown({**STATUS, "set_aside": []})
+
+
 def test_open_requests_are_shown_with_what_they_wait_for() -> None:
     requests = [
         {"id": 3, "request": "scale", "outcome": "done", "detail": "training on cpu*3"},

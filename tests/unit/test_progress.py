@@ -54,6 +54,24 @@ def test_the_live_line_is_one_line_on_every_terminal(width: int) -> None:
     assert text.count("\x1b[1A") == 1
 
 
+@pytest.mark.parametrize(
+    ("ratio", "aside", "words"),
+    [
+        (2.4, [], "executor 2 is 2.4x slower; logical workers now 3+1"),
+        (1.1, [], "logical workers now 3+1: no executor is much slower than the others"),
+        (6.0, [2], "executor 2 is 6.0x slower: 2 set aside, 1.50x faster without; logical workers now 3+1"),
+    ],
+)
+def test_moves_of_logical_workers_are_told(ratio: float, aside: list[int], words: str) -> None:
+    console = Console(file=io.StringIO(), width=120)
+    fields = {"executor": 2, "ratio": ratio, "shares": [3, 1], "gain": 1.5, "set_aside": aside}
+    with Progress(console) as progress:
+        progress.on_event("straggler", fields)
+    text = console.file
+    assert isinstance(text, io.StringIO)
+    assert text.getvalue().strip() == words
+
+
 def test_a_narrow_terminal_gives_up_the_epoch_first() -> None:
     assert "epoch" in shown(terminal=True, width=80, steps=[step(3)])
     assert "epoch" not in shown(terminal=True, width=40, steps=[step(3)])

@@ -86,19 +86,22 @@ def size_of(target: str, present: int) -> int | None:
 
 
 def _wanted(history: History) -> int | None:
-    """By the last coordinator's beginning, the requests that it accepted, and the plan."""
+    """By the last coordinator's beginning, the requests that it accepted, the plan, and who was set aside since."""
     wanted: int | None = None
     plan: list[tuple[int, str]] = []
-    for entry in history.named("coordinator_started", "request", "step"):
+    aside = 0
+    for entry in history.named("coordinator_started", "request", "step", "straggler"):
         target = text(entry.event, "target")
         if entry.name == "coordinator_started":
-            wanted, plan = size_of(target, 0), _plan(entry)
+            wanted, plan, aside = size_of(target, 0), _plan(entry), len(items(entry.event, "set_aside"))
+        elif entry.name == "straggler":
+            aside += len(items(entry.event, "set_aside"))
         elif entry.name == "step":
             while plan and plan[0][0] <= (whole(entry.event, "step") or 0):
-                wanted = size_of(plan.pop(0)[1], 0)
+                wanted, aside = size_of(plan.pop(0)[1], 0), 0
         elif wanted is not None and text(entry.event, "request") == "scale" and not _is_refused(history, entry):
-            wanted = size_of(target, wanted)
-    return wanted
+            wanted, aside = size_of(target, wanted), 0
+    return wanted if wanted is None else max(1, wanted - aside)
 
 
 def _plan(entry: Entry) -> list[tuple[int, str]]:

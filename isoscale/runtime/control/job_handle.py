@@ -6,7 +6,8 @@
         print(job.wait_answer(asked["request"])["outcome"])
 
 A call returns when the coordinator has accepted the request; the change itself happens beside training. `wait_answer`
-waits until it has happened, or will not. One request at a time per handle; the newest request of all counts.
+waits until it has happened, or will not. One request at a time per handle; the newest request of all counts. After a
+call that got no reply in time the next one opens another connection, to whoever is the coordinator then.
 """
 
 from __future__ import annotations
@@ -42,16 +43,14 @@ class RequestRefusedError(IsoscaleError):
 
 
 class JobHandle:
-    def __init__(self, directory: str | Path, *, ca_file: Path | None = None) -> None:
+    def __init__(self, directory: str | Path, *, ca_file: Path | None = None, answer_s: float = 30.0) -> None:
         """Raises UserError if no job runs in `directory`, or its coordinator does not answer."""
         self.directory = Path(directory)
-        url, token = read_address(self.directory)
-        if (error := stopped(self.directory)) is not None:
-            raise error  # it would take the connection, and never answer
-        try:
-            self._socket: ClientConnection = open_socket(f"{url}/control", token, ca_file)
-        except (OSError, WebSocketException):
-            raise absent(self.directory) from None
+        #: how long a reply may take
+        self.answer_s = answer_s
+        self._ca_file = ca_file
+        #: a connection on which no reply is awaited; None after a call that got none
+        self._socket: ClientConnection | None = self._connect()
 
     def __enter__(self) -> JobHandle:
         return self
@@ -62,7 +61,9 @@ class JobHandle:
         self.close()
 
     def close(self) -> None:
-        self._socket.close()
+        socket, self._socket = self._socket, None
+        if socket is not None:
+            socket.close()
 
     # ---- EDL's calls ----
 
@@ -159,13 +160,29 @@ class JobHandle:
         )
 
     def _ask(self, request: m.FromClient) -> dict[str, Any]:
+        # A connection whose reply did not come in time is not used again: the reply would answer the next request.
+        socket, self._socket = self._socket or self._connect(), None
         try:
-            self._socket.send(m.encode(request))
-            frame = self._socket.recv(timeout=30)
-        except (OSError, WebSocketException):
-            raise absent(self.directory, asked=True) from None
+            socket.send(m.encode(request))
+            frame = socket.recv(timeout=self.answer_s)
+        except BaseException as error:
+            socket.close()
+            if isinstance(error, OSError | WebSocketException):
+                raise absent(self.directory, asked=True) from None
+            raise
+        self._socket = socket
         reply = m.decode_reply(frame if isinstance(frame, bytes) else frame.encode())
         if not reply.ok:
             raise RequestRefusedError(reply.error)
         status: dict[str, Any] = {**(reply.status or {})}
         return {**status, "request": reply.id} if reply.id is not None else status
+
+    def _connect(self) -> ClientConnection:
+        """To the coordinator that the run's directory names now."""
+        url, token = read_address(self.directory)
+        if (error := stopped(self.directory)) is not None:
+            raise error  # it would take the connection, and never answer
+        try:
+            return open_socket(f"{url}/control", token, self._ca_file)
+        except (OSError, WebSocketException):
+            raise absent(self.directory) from None

@@ -76,6 +76,8 @@ class Journal:
         self._observer = observer
         self._clock = clock
         path = Path(spec.out) / "events.jsonl"
+        #: unix seconds: what executors tell now did not happen before
+        self._told_at = clock.now()
         self._seen_logs = _Seen()
         self._seen_streamed = _Seen()
         #: the highest step that any coordinator has seen committed, and how often everybody was lost since
@@ -103,6 +105,7 @@ class Journal:
     def _read_back(self, path: Path) -> None:
         """What an earlier coordinator has written."""
         for event in read_events(path):
+            self._told_at = _seconds(event.get("t"), self._told_at)
             if event["event"] == "step":
                 self.result.step, self.result.loss = event["step"], _number(event["loss"])
                 if event["step"] > self.reached:
@@ -137,8 +140,12 @@ class Journal:
         self._write(event, fields)
         self._observer.on_event(event, fields)
 
-    def _write(self, event: str, fields: dict[str, Any]) -> None:
-        self._waiting.append((event, self._clock.now(), fields))
+    def _write(self, event: str, fields: dict[str, Any], *, late_s: float | None = None) -> None:
+        """`late_s`: how long ago it happened, where an executor says so. Of such events none is before the last one."""
+        t = self._clock.now()
+        if late_s is not None:
+            t = self._told_at = min(t, max(self._told_at, t - late_s))
+        self._waiting.append((event, t, fields))
         reason = self._write_waiting()
         if reason and len(self._waiting) == 1:
             self._observer.on_event("warning", {"message": f"events cannot be written: {reason}"})
@@ -156,7 +163,8 @@ class Journal:
 
     # ---- what executors report ----
 
-    def on_step(self, message: m.StepDone) -> None:
+    def on_step(self, message: m.StepDone, late_s: float = 0.0) -> None:
+        """`late_s`: how long ago it was committed."""
         if message.step <= self.result.step:
             return  # done again after a failure, or reported again
         self.result.step, self.result.loss = message.step, message.loss
@@ -174,16 +182,17 @@ class Journal:
                 "batch": message.batch,
                 "of": message.of,
             },
+            late_s=late_s,
         )
         self._observer.on_step(message, message.executors)
 
-    def on_logged(self, message: m.Logged) -> None:
+    def on_logged(self, message: m.Logged, late_s: float = 0.0) -> None:
         key = (message.step, message.epoch, repr(sorted(message.values)))
         if key in self._seen_logs:
             return
         self._seen_logs.add(key)
         self.result.logged |= message.values
-        self._write("log", {"step": message.step, "epoch": message.epoch, **message.values})
+        self._write("log", {"step": message.step, "epoch": message.epoch, **message.values}, late_s=late_s)
         self._observer.on_log(message)
 
     def on_streamed(self, message: m.Streamed) -> None:
@@ -272,6 +281,10 @@ class _Seen:
         self._keys[key] = None
         if len(self._keys) > _MAX_SEEN:
             del self._keys[next(iter(self._keys))]
+
+
+def _seconds(value: Any, otherwise: float) -> float:
+    return float(value) if isinstance(value, int | float) else otherwise
 
 
 def _number(value: Any) -> float | None:

@@ -32,6 +32,7 @@ from isoscale.runtime.coordinator.checkpoint_book import Published
 from isoscale.runtime.coordinator.conclusion import conclude, how_it_ended
 from isoscale.runtime.coordinator.interrupts import Interrupts
 from isoscale.runtime.coordinator.journal import Journal, Observer, RunResult
+from isoscale.runtime.coordinator.lateness import Lateness
 from isoscale.runtime.coordinator.liveness import Hearing, Verdict
 from isoscale.runtime.coordinator.own_time import OwnTime
 from isoscale.runtime.coordinator.processes import FAREWELL_S, Processes
@@ -93,6 +94,7 @@ class Coordinator:
             store=str(control.meeting_place()),
         )
         self._time = OwnTime(clock, _TICK_S)
+        self._lateness = Lateness()
         self._journal = Journal(spec, observer, clock)
         self.membership.headway = Headway(self._journal.reached, self._journal.attempts)
         self.membership.roster.reserve(self._journal.num_executors)
@@ -165,6 +167,7 @@ class Coordinator:
             "determinism": self.membership.spec.determinism,
             "target": str(goal.target),
             "plan": [[entry.step, str(entry.devices)] for entry in goal.plan],
+            "set_aside": [one.executor for one in goal.aside],
             "settings": {name: getattr(settings, name) for name in _TOLD},
         }
 
@@ -325,15 +328,16 @@ class Coordinator:
             case m.Hello() | m.Rejoin():
                 self._on_introduction(executor, message)
             case m.Beat():
+                self._late(executor, message.at)
                 journal.on_beat(executor, membership.current, message)
                 if self._deferred is None:
                     self._perform(membership.on_beat(executor, message))
             case m.StepDone():
                 self._stepped_at = self._time.now()
                 membership.on_step(message.step, message.seconds)
-                journal.on_step(message)
+                journal.on_step(message, self._late(executor, message.at))
             case m.Logged():
-                journal.on_logged(message)
+                journal.on_logged(message, self._late(executor, message.at))
             case m.Audited():
                 journal.write("audit", step=message.step, digest=message.digest)
             case m.Streamed():
@@ -362,14 +366,20 @@ class Coordinator:
             case _:
                 self._do(lambda: hear(membership, executor, message, self._time.now()))
 
+    def _late(self, executor: int, at: float) -> float:
+        """How long ago an executor wrote this."""
+        return self._lateness.of(executor, at, self._clock.monotonic())
+
     def _on_introduction(self, executor: int, message: m.Hello | m.Rejoin) -> None:
         hello = message if isinstance(message, m.Hello) else message.hello
         is_new = self.reception.introduce(executor, hello)
         if isinstance(message, m.Hello):
             objection = self.reception.provenance.objection(executor)
             self._do(functools.partial(self.membership.on_hello, message, objection))
-        elif is_new:
-            self.membership.on_rejoin(message)
+        else:
+            self._late(executor, message.at)  # before all that it has kept for this coordinator
+            if is_new:
+                self.membership.on_rejoin(message)
         if is_new:
             self._save_executors()
 

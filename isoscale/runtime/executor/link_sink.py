@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from isoscale.clock import since_boot
 from isoscale.core.totals import Combined
 from isoscale.protocol import messages as m
 from isoscale.runtime.control.executor_link import Link
@@ -35,6 +36,7 @@ class LinkSink:
                 loader=place.loader,
                 batch=place.batch,
                 of=place.of,
+                at=since_boot(),
             )
         )
         if self._record:
@@ -42,7 +44,7 @@ class LinkSink:
             self._link.send_fact(m.Recorded(step=step, values=exact))
 
     def logged(self, *, step: int, epoch: int, values: dict[str, Value]) -> None:
-        self._link.send_fact(m.Logged(step=step, epoch=epoch, values=values))
+        self._link.send_fact(m.Logged(step=step, epoch=epoch, values=values, at=since_boot()))
 
     def audited(self, *, step: int, digest: str) -> None:
         self._link.send_fact(m.Audited(step=step, digest=digest))

@@ -20,11 +20,13 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import NoReturn
 
+import msgspec
 from websockets.exceptions import WebSocketException
 from websockets.sync.client import ClientConnection
 
 from isoscale import env
 from isoscale.backends.leftovers import end_own_leftovers
+from isoscale.clock import since_boot
 from isoscale.core.numerics import determinism
 from isoscale.core.numerics.fingerprint import combine_digests, kernel_digests
 from isoscale.core.reduction.exchange import LocalExchange
@@ -110,7 +112,7 @@ def _introduction(member: Member, told: list[Uses]) -> m.Rejoin | None:
     rejoin = member.rejoin()
     if rejoin is not None and told:
         told[0].again()
-    return rejoin
+    return None if rejoin is None else msgspec.structs.replace(rejoin, at=since_boot())
 
 
 def _run(train: Callable[[Job], object], welcome: m.Welcome, member: Member, home: Home, uses: Uses) -> int:

@@ -276,6 +276,7 @@ def _standing(membership: Membership) -> Standing:
         kinds=tuple(sorted(one.kind for one in present)),
         settled=membership.phase == "training" and membership.sealed and membership.attempt is None,
         target=str(membership.goal.target),
-        wanted=tuple(sorted(membership.goal.target)),
+        wanted=tuple(sorted(membership.goal.devices)),
+        set_aside=tuple(one.executor for one in membership.goal.aside),
         refused=membership.goal.refused,
     )

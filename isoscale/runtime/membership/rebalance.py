@@ -14,8 +14,8 @@ from statistics import median
 
 from isoscale.protocol import messages as m
 from isoscale.scheduling.planner import best_split, split_seconds
-from isoscale.scheduling.straggler import StragglerRule
-from isoscale.scheduling.turn_history import Round
+from isoscale.scheduling.speeds import Speeds
+from isoscale.scheduling.straggler import Round, StragglerRule
 from isoscale.types import Placement, Settings
 
 __all__ = ["Balance", "Move"]
@@ -46,6 +46,8 @@ class Balance:
     _heard: dict[int, m.Beat] = field(default_factory=dict)
     #: seconds of a turn over those of a step's last one
     _over_last: float | None = None
+    #: outlive moves and changes of membership
+    _speeds: Speeds = field(default_factory=Speeds)
     #: what a switch costs; 0 before the first
     _pause_s: float = 0.0
     _rule: StragglerRule = field(init=False)
@@ -56,7 +58,7 @@ class Balance:
     def split(self, executors: Sequence[int], kinds: Sequence[str]) -> tuple[int, ...]:
         """Even, unless executors surely differ by more than a straggler may and another split is worth it."""
         even = Placement.even(self.num_logical_workers, len(executors)).shares
-        speeds = self._rule.speeds
+        speeds = self._speeds
         if not self.settings.rebalance or not speeds.surely_differ(executors, self.settings.straggler_ratio):
             return even
         turns = speeds.relative(executors, kinds)
@@ -69,7 +71,7 @@ class Balance:
 
     def forget(self, executor: int) -> None:
         self._heard.pop(executor, None)
-        self._rule.forget(executor)
+        self._speeds.forget(executor)
 
     def switched(self, pause_s: float) -> None:
         """A change of generation was made, and training stood still for so long."""
@@ -90,6 +92,8 @@ class Balance:
         seen = Round(
             min(b.steps for b in beats), self._one_more_turn(beats, shares), max(0.0, min(b.exchange_s for b in beats))
         )
+        if seen.is_usable:
+            self._speeds.learn(dict(zip(members, seen.turn_seconds, strict=True)))
         found = self._rule.observe(seen, members, shares, pause_s=self._pause_s)
         if found is None:
             return None

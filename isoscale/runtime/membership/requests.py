@@ -44,14 +44,20 @@ class Standing:
     kinds: tuple[str, ...]
     #: the present generation has sealed a step, and no change is under way
     settled: bool
-    #: the devices that are wanted, sorted kinds of them, and why the last ones that were are not any more
+    #: the devices that are asked for, and why the last ones that were are not any more
     target: str
-    wanted: tuple[str, ...]
     refused: str = ""
+    #: sorted kinds of those that are worked for: all but those of executors that are set aside
+    wanted: tuple[str, ...]
+    set_aside: tuple[int, ...] = ()
 
     @property
     def is_reached(self) -> bool:
         return self.settled and self.kinds == self.wanted
+
+    def __str__(self) -> str:
+        without = f" without executor {', '.join(map(str, self.set_aside))} (slow: set aside)" if self.set_aside else ""
+        return f"training on {self.target}{without}"
 
 
 @dataclass(slots=True)
@@ -112,7 +118,7 @@ class Requests:
             elif one.target and one.target != standing.target:
                 instructions += self.answer(one.id, "overtaken", f"by a plan or another coordinator: {standing.target}")
             elif standing.is_reached and not set(one.away) & set(standing.members):
-                instructions += self.answer(one.id, "done", f"training on {standing.target}")
+                instructions += self.answer(one.id, "done", str(standing))
         return instructions
 
     def on_checkpoint(self, step: int, path: str) -> list[Instruction]:

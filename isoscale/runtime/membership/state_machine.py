@@ -184,7 +184,9 @@ class Membership:
         """Other devices are wanted; the newest request counts. `away` are executors that shall go."""
         if self.phase in ("done", "failed"):
             return []
-        self.goal.ask(target, moves_only=bool(away))
+        for taken_back in self.goal.ask(target, moves_only=bool(away)):
+            if taken_back.executor in self.roster:  # it has not left yet
+                self.roster[taken_back.executor].unwanted = False
         self._patience.newcomers.clear()
         self.reason = reason
         for executor in away:
@@ -599,7 +601,7 @@ class Membership:
         """All that are wanted are there, and have been for some steps."""
         joined = [one.joined_step for e in self.members if (one := self.roster.get(e)) is not None]
         lasted = all(step is None or self.step - step >= _LASTING_STEPS for step in joined)
-        return lasted and len(self.members) >= self.goal.target.total
+        return lasted and len(self.members) >= self.goal.devices.total
 
     def on_beat(self, executor: int, beat: m.Beat) -> list[Instruction]:
         one = self.roster.get(executor)
@@ -620,7 +622,9 @@ class Membership:
             self.roster[executor].unwanted = True
             self.goal.aside.append(Aside(executor, self.roster[executor].kind, move.gain))
         staying = tuple(e for e in self.members if e not in move.aside)
-        reason = f"executor {move.slowest} is slow" + (": set aside" if move.aside else "")
+        is_slow = move.ratio > self.settings.straggler_ratio
+        reason = f"executor {move.slowest} is slow" if is_slow else "speeds have changed"
+        reason += ": set aside" if move.aside else ""
         attempt = self._attempt(Change(staying, leaving=move.aside), reason, move.shares)
         return [straggler_event(move.slowest, move.ratio, move.gain, move.shares, move.aside), *attempt]
 
@@ -697,6 +701,9 @@ class Membership:
         if found.waits:
             self._breakage.assume("an executor waited for a coordinator")
         self.goal.reach(self.step - 1)
+        for one in self.goal.aside:
+            if one.executor in self.roster:
+                self.roster[one.executor].unwanted = True
         # One whose order to begin was lost with the old coordinator is not there either.
         gone = [e for e in self.members if e not in self.roster or self.roster[e].state != "member"]
         if len(gone) == len(self.members):

@@ -51,12 +51,14 @@ class Goal:
         kinds = [kind for kind in self.target.kinds for _ in range(left[kind])]
         return DeviceSet(tuple((kind, 1) for kind in kinds)) if self.aside and kinds else self.target
 
-    def ask(self, target: DeviceSet, *, moves_only: bool = False) -> None:
-        """The newest request counts, until the plan's next change. It takes back what was set aside, unless it only
-        wants executors elsewhere."""
+    def ask(self, target: DeviceSet, *, moves_only: bool = False) -> list[Aside]:
+        """The newest request counts, until the plan's next change. It takes back what was set aside, which it gives,
+        unless it only wants executors elsewhere."""
+        taken_back: list[Aside] = []
         if not moves_only or target != self.target:
-            self.aside = []
+            taken_back, self.aside = self.aside, []
         self.target, self.refused = target, ""
+        return taken_back
 
     def reach(self, step: int) -> None:
         """The plan's changes up to this step have been made, or are overtaken."""

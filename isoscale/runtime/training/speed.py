@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from isoscale.clock import since_boot
 from isoscale.protocol import messages as m
 from isoscale.types import StepPlace
 
@@ -77,6 +78,7 @@ class Pace:
             last_turn_s=self._last_turns / steps if steps else 0.0,
             exchange_s=self._exchanges / steps if steps else 0.0,
             step_s=self._all / steps if steps else 0.0,
+            at=since_boot(),
         )
         self._turns = self._last_turns = self._exchanges = self._all = 0.0
         self._steps = self._num_turns = 0

@@ -21,7 +21,6 @@ def test_what_slows_all_alike_says_nothing_about_one() -> None:
     first, second = speeds.relative([0, 1], KINDS[:2])
     assert second / first == pytest.approx(2.0)
     assert speeds.surely_differ([0, 1], 1.2)
-    assert speeds.variance([0, 1]) == pytest.approx(Speeds().variance([])), "nothing but the usual"
 
 
 def test_one_alone_is_compared_with_nobody() -> None:
@@ -35,7 +34,6 @@ def test_one_alone_is_compared_with_nobody() -> None:
 def test_what_comes_and_goes_is_no_difference() -> None:
     speeds = learned(*[{0: 1.0, 1: 3.0 if n % 4 == 0 else 1.0} for n in range(41)])
     assert not speeds.surely_differ([0, 1], 1.2)
-    assert speeds.variance([0, 1]) > 0.01
 
 
 def test_the_newest_rounds_count_most() -> None:
@@ -53,11 +51,14 @@ def test_newcomers_are_taken_for_their_kind_and_else_for_all() -> None:
     assert Speeds().relative([5, 6], ["cpu", "cpu"]) == [1.0, 1.0]
 
 
-def test_a_newcomer_is_no_steadier_than_the_others() -> None:
-    """The others vary; that one round shows it twice as slow is no proof."""
-    noise = [{0: 1.0 + n % 3, 1: 1.0 + (n + 1) % 3} for n in range(30)]
-    speeds = learned(*noise, {0: 1.0, 1: 1.0, 2: 2.0})
-    assert not speeds.surely_differ([0, 2], 1.2)
+def test_few_rounds_prove_nothing() -> None:
+    assert not learned(*[{0: 1.0, 1: 2.0}] * 3).surely_differ([0, 1], 1.2)
+    assert learned(*[{0: 1.0, 1: 2.0}] * 4).surely_differ([0, 1], 1.2)
+
+
+def test_a_round_that_is_far_off_does_not_hide_a_difference() -> None:
+    speeds = learned(*[{0: 1.0, 1: 2.0}] * 6, {0: 9.0, 1: 2.0})
+    assert speeds.surely_differ([0, 1], 1.2)
 
 
 def test_whoever_is_gone_is_forgotten() -> None:
