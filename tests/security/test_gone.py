@@ -17,7 +17,7 @@ import torch
 
 from isoscale.protocol.events import read_events
 from isoscale.runtime.control.home import Home
-from isoscale.runtime.executor import process as executor
+from isoscale.runtime.executor import result as results
 from tests.security.jobs import STEPS, Running, isoscale, running
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(400)]
@@ -110,7 +110,7 @@ def read_only(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_result_that_cannot_be_written_where_it_should_be_is_written_beside(read_only: Path) -> None:
     home = Home(read_only, "token")
-    result = executor._written(home, {"step": 3}, {"digest": "d"})
+    result = results._written(home, {"step": 3}, {"digest": "d"})
     assert result == read_only.parent / result.parent.name / "final.pt"
     assert home.is_rescued(result.parent)
     assert torch.load(result, weights_only=True) == {"step": 3}
