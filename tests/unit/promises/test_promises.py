@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isoscale.analysis.promises import PROMISES, Asked, Deed, Record, Verdict, check
+from isoscale.analysis.promises.history import History
 from isoscale.analysis.promises.progress import MAX_BEGINNINGS
+from isoscale.analysis.promises.target import judge as judge_target
 from isoscale.analysis.promises.target import size_of
 from tests.unit.promises.histories import Log
 
@@ -713,3 +715,18 @@ def test_a_job_that_gets_somewhere_may_begin_again_as_often_as_it_must() -> None
         log.start(time + 1)
         log.begin(time + 1, step=log.step)
     assert broken(log) == {}
+
+
+def test_who_is_set_aside_is_not_missing_until_it_is_asked_for_again() -> None:
+    def asked(*events: dict[str, object]) -> str:
+        started = {"t": 1.0, "event": "coordinator_started", "term": 1, "target": "cpu*3", "plan": [[50, "cpu*4"]]}
+        generation = {"t": 2.0, "event": "generation", "generation": 1, "step": 0, "members": [0, 1], "shares": [2, 2]}
+        history = History([started | {"settings": {}}, *events, generation])
+        return judge_target(history, None).seen.split(",")[0]
+
+    aside: dict[str, object] = {"t": 1.5, "event": "straggler", "executor": 2, "ratio": 9.0, "set_aside": [2]}
+    scale: dict[str, object] = {"t": 1.6, "event": "request", "id": 1, "request": "scale", "target": "cpu*3"}
+    assert asked() == "asked for 3"
+    assert asked(aside) == "asked for 2"
+    assert asked(aside, scale) == "asked for 3"
+    assert asked(aside, {"t": 1.7, "event": "step", "step": 50}) == "asked for 4"
