@@ -2,7 +2,7 @@
 
 When the last local turn is done it gathers the averaged gradients, worker 0's buffers and all contexts, and seals the
 step; only then is any of it applied. So a step in which an executor was lost is done again by those that are left. The
-engine knows no loader, file or socket; `core.step` is what the user's loop sees of it.
+engine knows no loader, file or socket; `runtime.training.step` is what the user's loop sees of it.
 """
 
 from __future__ import annotations

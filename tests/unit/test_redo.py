@@ -18,9 +18,9 @@ from isoscale.core.encoding.digest import flat_state
 from isoscale.core.engine import StepEngine
 from isoscale.core.reduction.exchange import ExchangeBrokenError, LocalExchange
 from isoscale.core.rules import Turn
-from isoscale.core.step import Step
 from isoscale.core.streams import rng
 from isoscale.core.tracked import TrackedModel
+from isoscale.runtime.training.step import Step
 from isoscale.types import Order
 from tests.unit.faulty import Fault, FaultyExchange, Survivor, World
 from tests.unit.simulated import same_bits

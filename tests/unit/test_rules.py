@@ -32,7 +32,7 @@ def test_the_line_of_the_caller() -> None:
     assert user_location() == f"{NAME}:{line()}"
 
 
-@pytest.mark.parametrize("inside", ["core/step.py", "runtime/job.py"])
+@pytest.mark.parametrize("inside", ["runtime/training/step.py", "runtime/job.py"])
 def test_frames_of_isoscale_are_passed_over(inside: str) -> None:
     assert call_from(str(Path(isoscale.__file__).parent / inside)).startswith(f"{NAME}:")
 

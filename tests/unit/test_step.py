@@ -17,10 +17,10 @@ from isoscale.core.reduction.exchange import ExchangeBrokenError, LocalExchange
 from isoscale.core.reduction.orders import ring_sum, tree_sum
 from isoscale.core.rules import Turn
 from isoscale.core.seal import Sealed
-from isoscale.core.step import NO_BATCH, Step
 from isoscale.core.streams import rng
 from isoscale.core.tracked import TrackedModel
 from isoscale.errors import TurnRuleError
+from isoscale.runtime.training.step import NO_BATCH, Step
 from isoscale.types import Order, Placement
 from tests.unit.simulated import Meeting, SimulatedExchange, same_bits
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from torch.utils.data import Dataset
 
 from isoscale.core.sharing import Carried
-from isoscale.core.step import NO_BATCH, Step
 from isoscale.core.totals import Total, add_totals
 from isoscale.data.loader import LogicalLoaders, sample_count
+from isoscale.runtime.training.step import NO_BATCH, Step
 
 if TYPE_CHECKING:
     from isoscale.runtime.training.loop import TrainingLoop

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, TypedDict, cast, get_args
 from torch.utils.data import DataLoader, Dataset, default_collate
 
 from isoscale import limits
-from isoscale.core.step import NO_BATCH, Step
 from isoscale.data.loader import check_processes
 from isoscale.data.readers import Source
 from isoscale.data.readers.samples import checked_source
@@ -26,6 +25,7 @@ from isoscale.data.stream_rule import Rule, Tail
 from isoscale.data.virtual import WorkerOptions
 from isoscale.errors import UserError
 from isoscale.runtime.training.loader import Loader
+from isoscale.runtime.training.step import NO_BATCH, Step
 
 if TYPE_CHECKING:
     from isoscale.runtime.training.loop import TrainingLoop
