@@ -10,7 +10,7 @@ settings without declared work on workloads 1-4 at load 1.0; the same ones serve
 loads were run once, with the final setting. So figures of 1-4 at load 1.0 flatter; 5-8 are reported apart. Earlier
 versions of `flow`, with declared work, had been run on all eight at load 1.0 and on 1-4 at the others; no parameter
 follows from 5-8.
-Published figures: `results-jobload/pollux-*` of the original's data, per workload.
+CheckpointBook figures: `results-jobload/pollux-*` of the original's data, per workload.
 
 With `--itp` instead: the first three weeks of the ITP trace (cluster 2 of ElasticFlow's, which nothing was tuned on),
 one by one, on 8 nodes of 8; speeds drawn by seed from measured curves, durations known to nobody. Nothing is published

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from isoscale.analysis.fields import Event, ExecutorId, executor_of, seconds, text, whole
 from isoscale.analysis.marks import ENDS
 from isoscale.analysis.placements import Generation, Timed, in_order
-from isoscale.analysis.values import Ending, Life, Stay
+from isoscale.analysis.values import Completion, Life, Stay
 
 __all__ = ["lives"]
 
@@ -22,7 +22,7 @@ class _Draft:
     kind: str = ""
     joined: float | None = None
     ended: float | None = None
-    ending: Ending = ""
+    ending: Completion = ""
     reason: str = ""
     stays: list[Stay] = field(default_factory=list)
     #: where a stay began that has not ended, and what it hosts
@@ -46,7 +46,7 @@ class _Draft:
             self.stays.append(Stay(start=start, end=max(t, start), first=first, last=last, generation=generation))
             self.hosting = None
 
-    def end(self, t: float, ending: Ending, reason: str = "") -> None:
+    def end(self, t: float, ending: Completion, reason: str = "") -> None:
         self.release(t)
         self.ended, self.ending, self.reason = t, ending, reason
 
@@ -124,7 +124,7 @@ def _one(drafts: dict[ExecutorId, list[_Draft]], t: float, event: Event) -> None
     elif name == "executor_speed" and draft:
         draft.measure(event)
     elif name in ("executor_left", "executor_lost"):
-        ending: Ending = "left" if name == "executor_left" else "lost"
+        ending: Completion = "left" if name == "executor_left" else "lost"
         if draft is not None:
             draft.pid = draft.pid or pid
             draft.end(t, ending, text(event, "reason"))

@@ -10,8 +10,8 @@ from isoscale.analysis.fields import ExecutorId
 __all__ = [
     "Audit",
     "Checkpoint",
+    "Completion",
     "Curve",
-    "Ending",
     "Life",
     "Mark",
     "MarkKind",
@@ -24,7 +24,7 @@ __all__ = [
 #: "running" also stands for a job that ended without a word: a log cannot tell them apart
 State = Literal["empty", "running", "finished", "stopped", "failed"]
 #: "" while it lives; "ended" with the job
-Ending = Literal["", "left", "lost", "ended"]
+Completion = Literal["", "left", "lost", "ended"]
 MarkKind = Literal["lost", "straggler", "suspect", "notice", "coordinator", "failed", "warning"]
 
 
@@ -53,7 +53,7 @@ class Life:
     joined: float | None
     #: the end of the log if `ending` is ""
     ended: float
-    ending: Ending
+    ending: Completion
     reason: str
     stays: tuple[Stay, ...]
     #: means over its steps, None if nothing was measured: one logical worker's turn, waiting in exchanges, a step

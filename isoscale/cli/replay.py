@@ -16,7 +16,15 @@ from isoscale import limits
 from isoscale.cli.numbers import in_range
 from isoscale.errors import UserError
 from isoscale.runtime.code.freezing import code_kept_for, what_changed
-from isoscale.runtime.tools.replay import Request, RunLog, Verdict, check_request, make_request, read_log, start_replay
+from isoscale.runtime.tools.replay import (
+    ReplayResult,
+    Request,
+    RunLog,
+    check_request,
+    make_request,
+    read_log,
+    start_replay,
+)
 
 __all__ = ["replay"]
 
@@ -65,7 +73,7 @@ def replay(directory: Directory, step: AtStep, logical_rank: Rank = None) -> Non
     with tempfile.TemporaryDirectory(prefix="isoscale-replay-") as scratch:
         code = start_replay(Path(scratch), log, request, kept)
         path = Path(scratch) / "verdict.json"
-        verdict = msgspec.json.decode(path.read_bytes(), type=Verdict) if path.exists() else None
+        verdict = msgspec.json.decode(path.read_bytes(), type=ReplayResult) if path.exists() else None
     if verdict is None:
         if code in (130, -signal.SIGINT):
             raise typer.Exit(130)
@@ -81,7 +89,7 @@ def replay(directory: Directory, step: AtStep, logical_rank: Rank = None) -> Non
     raise typer.Exit(_show(console, log, verdict, request))
 
 
-def _show(console: Console, log: RunLog, verdict: Verdict, request: Request) -> int:
+def _show(console: Console, log: RunLog, verdict: ReplayResult, request: Request) -> int:
     step = request.step
 
     def line(text: str, style: str = "") -> None:
@@ -126,5 +134,5 @@ def _show(console: Console, log: RunLog, verdict: Verdict, request: Request) -> 
     return 0
 
 
-def _losses(verdict: Verdict) -> str:
+def _losses(verdict: ReplayResult) -> str:
     return "the loss" if verdict.num_compared == 1 else f"all {verdict.num_compared} losses"

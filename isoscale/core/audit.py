@@ -13,14 +13,14 @@ from dataclasses import dataclass
 
 from isoscale.types import Placement
 
-__all__ = ["AuditSample", "Audits", "Verdict", "chosen_audits", "judge", "with_referees"]
+__all__ = ["AuditResult", "AuditSample", "Audits", "chosen_audits", "judge", "with_referees"]
 
 #: by logical rank: positions of the executors that run its turn, the host first
 Audits = Mapping[int, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class AuditResult:
     """What the digests of the same turn from several executors say."""
 
     #: logical ranks whose digests differ
@@ -65,7 +65,7 @@ def with_referees(audits: Audits, ranks: Sequence[int], placement: Placement) ->
     return again
 
 
-def judge(audits: Audits, digests: Mapping[int, Sequence[int]]) -> Verdict:
+def judge(audits: Audits, digests: Mapping[int, Sequence[int]]) -> AuditResult:
     """`digests` has one number per executor of `audits`, in the same order."""
     differing = tuple(rank for rank in audits if len(set(digests[rank])) > 1)
     blamed: Counter[int] = Counter()
@@ -74,4 +74,4 @@ def judge(audits: Audits, digests: Mapping[int, Sequence[int]]) -> Verdict:
         if votes > len(audits[rank]) / 2:
             blamed.update(e for e, d in zip(audits[rank], digests[rank], strict=True) if d != value)
     culprits = [executor for executor, _ in blamed.most_common(1)]
-    return Verdict(differing, culprits[0] if culprits else None)
+    return AuditResult(differing, culprits[0] if culprits else None)

@@ -42,7 +42,7 @@ EVERY_SAMPLE_ONCE = "train=False visits every sample once, in order"
 
 
 @dataclass(slots=True)
-class _Seat:
+class _PlaceInPass:
     """Where a logical worker that lives here is in its pass."""
 
     #: the batch it gets next
@@ -83,7 +83,7 @@ class LogicalLoaders:
             )
             self._workers = VirtualWorkers(dataset, self._collate, processes, num_logical_workers=num_logical_workers)
             self._ahead = processes.ahead
-        self._seats: dict[int, _Seat] = {}
+        self._seats: dict[int, _PlaceInPass] = {}
         self._epoch = 0
 
     @property
@@ -179,7 +179,7 @@ class LogicalLoaders:
             self._order.load(state["order"])
 
     def _seat(self, rank: int, index: int) -> None:
-        self._seats[rank] = _Seat(index, self._order.batches(rank, self._epoch, index))
+        self._seats[rank] = _PlaceInPass(index, self._order.batches(rank, self._epoch, index))
         if self._workers is not None:
             self._workers.sit(rank, index)
 

@@ -46,7 +46,7 @@ class WorkerOptions:
 
 
 @dataclass(slots=True)
-class _Seat:
+class _Asked:
     attempt: int
     #: the batch to ask for next
     asked: int
@@ -64,7 +64,7 @@ class VirtualWorkers:
         self._dataset, self._collate, self._options = dataset, collate, options
         self._n = num_logical_workers
         self._pool: Pool | None = None
-        self._seats: dict[int, _Seat] = {}
+        self._seats: dict[int, _Asked] = {}
         self._attempts = 0
         #: per logical rank, what `iter()` drew; empty before the first pass
         self._seeds: list[int] = []
@@ -104,7 +104,7 @@ class VirtualWorkers:
         if self._pool is None:
             self._pool = Pool(self._dataset, self._collate, options.init, options.num_workers, options.timeout)
         self._attempts += 1
-        self._seats[rank] = _Seat(self._attempts, index)
+        self._seats[rank] = _Asked(self._attempts, index)
         for worker in range(options.num_workers):
             self._pool.reset(worker, rank, self._seeds[rank], self._streams[rank][worker])
 

@@ -108,8 +108,8 @@ def worker_main(
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     torch.set_num_threads(1)
     channel, watchdog = Channel(end), torch_worker.ManagerWatchdog()
-    seats: dict[int, _Seat] = {}
-    active: _Seat | None = None
+    seats: dict[int, _VirtualWorker] = {}
+    active: _VirtualWorker | None = None
     asked: deque[Fetch] = deque()
     while watchdog.is_alive():
         # All that is known is heard before the next batch is begun: it may not be wanted any more.
@@ -124,7 +124,7 @@ def worker_main(
             asked = deque(fetch for fetch in asked if fetch.logical_rank != task.logical_rank)
             seats.pop(task.logical_rank, None)
             if isinstance(task, Reset):
-                seats[task.logical_rank] = _Seat(dataset, collate, init, worker, num_workers, task, place)
+                seats[task.logical_rank] = _VirtualWorker(dataset, collate, init, worker, num_workers, task, place)
         if asked:
             fetch = asked.popleft()
             seat = seats[fetch.logical_rank]
@@ -141,7 +141,7 @@ def _send(channel: Channel, result: Result) -> None:
         channel.send(result._replace(data=Failure(traceback.format_exc(), type(error).__name__, None)))
 
 
-class _Seat:
+class _VirtualWorker:
     """One logical worker's virtual worker in this process."""
 
     def __init__(

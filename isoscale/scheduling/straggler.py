@@ -88,7 +88,7 @@ class _Claim:
     #: what `score` was when the move was made, 0 before
     evidence: float = 0
 
-    def hear(self, seen: Round, bears_out: bool) -> bool:
+    def weigh(self, seen: Round, bears_out: bool) -> bool:
         """Another round. False if the claim has passed."""
         if not bears_out:
             self.score -= _AGAINST * seen.steps
@@ -136,7 +136,7 @@ class StragglerRule:
             return None
         if self._made is not None and seen.gain(self._made.before, self._made.after) <= 1:
             return self._doubt(self._made, seen)
-        if self._made is not None and self._made.hear(seen, True) and self._made.was_right:
+        if self._made is not None and self._made.weigh(seen, True) and self._made.was_right:
             self._made = None
         claim = self._claim = self._hear(seen)
         if claim is None or not self._is_proven(claim, pause_s):
@@ -155,7 +155,7 @@ class StragglerRule:
 
     def _doubt(self, made: _Claim, seen: Round) -> Proposal | None:
         """A round in which the last move was none for the better: after enough of them it is undone."""
-        if made.hear(seen, False):
+        if made.weigh(seen, False):
             return None
         self._made = self._claim = None
         self._misled(made.mean.steps)
@@ -174,7 +174,7 @@ class StragglerRule:
         """The claim there is, or a new one, after another round."""
         claim = self._claim
         if claim is not None:
-            if claim.hear(seen, seen.gain(claim.before, claim.after) >= self.gain):
+            if claim.weigh(seen, seen.gain(claim.before, claim.after) >= self.gain):
                 claim.after = self._better(claim.mean) or claim.after
                 return claim
             self._misled(claim.mean.steps)

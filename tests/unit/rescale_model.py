@@ -19,7 +19,7 @@ from isoscale.runtime.executor.generations import takes_part
 from isoscale.runtime.executor.instructions import BreakOff, Form, GoOver, HoldForPlan, Meet, Pause, Quit, Send
 from isoscale.runtime.executor.instructions import Instruction as ExecutorInstruction
 from isoscale.runtime.executor.state_machine import MemberState
-from isoscale.runtime.membership.dispatch import hear
+from isoscale.runtime.membership.dispatch import dispatch
 from isoscale.runtime.membership.headway import Headway
 from isoscale.runtime.membership.instructions import Ask, Done, Emit, Fail, Instruction, Kill, Restart, Start, Tell
 from isoscale.runtime.membership.state_machine import Membership
@@ -341,7 +341,7 @@ class World:
             case _:
                 if isinstance(message, m.Sealed) and message.generation == self.switching:
                     self.switching = None
-                self.perform(hear(membership, one.executor, message, self.now))
+                self.perform(dispatch(membership, one.executor, message, self.now))
 
     def notice(self, one: Executor) -> None:
         """SIGTERM."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from isoscale.protocol import messages as m
-from isoscale.runtime.membership.rebalance import Balance, Move
+from isoscale.runtime.membership.rebalance import Move, Rebalance
 from isoscale.types import Settings
 
 MEMBERS, SHARES, KINDS = (3, 7), (4, 4), ("cpu", "cpu")
@@ -20,11 +20,13 @@ def beat(turn_s: float, *, last_turn_s: float = 0.0, steps: int = 10) -> m.Beat:
     return m.Beat(step=1, place="turn", place_s=0.0, steps=steps, turn_s=turn_s, last_turn_s=last_turn_s)
 
 
-def heard(balance: Balance, times: tuple[float, ...], rounds: int = 1, shares: tuple[int, ...] = SHARES) -> list[Move]:
+def heard(
+    balance: Rebalance, times: tuple[float, ...], rounds: int = 1, shares: tuple[int, ...] = SHARES
+) -> list[Move]:
     moves = []
     for _ in range(rounds):
         for executor, turn_s in zip(MEMBERS, times, strict=True):
-            moves.append(balance.hear(executor, beat(turn_s), MEMBERS, shares, may_move=True))
+            moves.append(balance.measure(executor, beat(turn_s), MEMBERS, shares, may_move=True))
     return [move for move in moves if move is not None]
 
 
@@ -32,7 +34,7 @@ def heard(balance: Balance, times: tuple[float, ...], rounds: int = 1, shares: t
 
 
 def test_an_even_split_unless_speeds_surely_differ_by_more_than_a_stragglers_may() -> None:
-    balance = Balance(8, Settings(straggler_ratio=1.2, straggler_steps=10**6))
+    balance = Rebalance(8, Settings(straggler_ratio=1.2, straggler_steps=10**6))
     assert balance.split(MEMBERS, KINDS) == (4, 4)
     heard(balance, (1.0, 1.2), 20)
     assert balance.split(MEMBERS, KINDS) == (4, 4)
@@ -44,14 +46,14 @@ def test_an_even_split_unless_speeds_surely_differ_by_more_than_a_stragglers_may
 
 
 def test_noise_does_not_make_a_split_uneven() -> None:
-    balance = Balance(8, Settings(straggler_steps=10**6))
+    balance = Rebalance(8, Settings(straggler_steps=10**6))
     for n in range(30):
         heard(balance, (1.0, 3.0) if n % 3 == 0 else (1.0, 1.0))
         assert n < 3 or balance.split(MEMBERS, KINDS) == (4, 4)
 
 
 def test_nothing_moves_that_is_not_to_be_moved() -> None:
-    balance = Balance(8, Settings(rebalance=False))
+    balance = Rebalance(8, Settings(rebalance=False))
     assert heard(balance, (0.1, 0.3), 100) == []
     assert balance.split(MEMBERS, KINDS) == (4, 4)
 
@@ -60,37 +62,37 @@ def test_nothing_moves_that_is_not_to_be_moved() -> None:
 
 
 def test_members_are_compared_when_all_are_heard() -> None:
-    balance = Balance(8, Settings(straggler_steps=10))
-    assert balance.hear(7, beat(0.3), MEMBERS, SHARES, may_move=True) is None
-    move = balance.hear(3, beat(0.1), MEMBERS, SHARES, may_move=True)
+    balance = Rebalance(8, Settings(straggler_steps=10))
+    assert balance.measure(7, beat(0.3), MEMBERS, SHARES, may_move=True) is None
+    move = balance.measure(3, beat(0.1), MEMBERS, SHARES, may_move=True)
     assert move == Move((6, 2), (), 7, pytest.approx(3.0), pytest.approx(2.0))
 
 
 def test_one_that_slows_the_job_with_a_single_worker_is_set_aside() -> None:
-    balance = Balance(8, Settings(straggler_steps=10))
+    balance = Rebalance(8, Settings(straggler_steps=10))
     (move,) = heard(balance, (0.1, 2.0), 8, shares=(7, 1))
     assert (move.shares, move.aside, move.slowest) == ((8,), (7,), 7)
     assert move.gain == pytest.approx(2.0 / 0.8)
 
 
 def test_what_was_heard_of_another_generation_or_of_one_that_is_gone_does_not_count() -> None:
-    balance = Balance(8, Settings(straggler_steps=10))
-    balance.hear(7, beat(0.3), MEMBERS, SHARES, may_move=True)
+    balance = Rebalance(8, Settings(straggler_steps=10))
+    balance.measure(7, beat(0.3), MEMBERS, SHARES, may_move=True)
     balance.begin_anew()
-    assert balance.hear(3, beat(0.1), MEMBERS, SHARES, may_move=True) is None
+    assert balance.measure(3, beat(0.1), MEMBERS, SHARES, may_move=True) is None
     balance.forget(3)
-    assert balance.hear(7, beat(0.3), MEMBERS, SHARES, may_move=True) is None
-    assert balance.hear(99, beat(0.1), MEMBERS, SHARES, may_move=True) is None, "no member"
+    assert balance.measure(7, beat(0.3), MEMBERS, SHARES, may_move=True) is None
+    assert balance.measure(99, beat(0.1), MEMBERS, SHARES, may_move=True) is None, "no member"
 
 
 def test_a_change_that_is_being_made_goes_first() -> None:
-    balance = Balance(8, Settings(straggler_steps=10))
-    balance.hear(7, beat(0.3), MEMBERS, SHARES, may_move=False)
-    assert balance.hear(3, beat(0.1), MEMBERS, SHARES, may_move=False) is None
+    balance = Rebalance(8, Settings(straggler_steps=10))
+    balance.measure(7, beat(0.3), MEMBERS, SHARES, may_move=False)
+    assert balance.measure(3, beat(0.1), MEMBERS, SHARES, may_move=False) is None
 
 
 def test_a_costly_switch_needs_more_evidence() -> None:
-    balance = Balance(8, Settings(straggler_steps=10))
+    balance = Rebalance(8, Settings(straggler_steps=10))
     balance.switched(200.0)
     assert heard(balance, (0.1, 0.3)) == []
     assert heard(balance, (0.1, 0.3), 5) != []
@@ -98,13 +100,13 @@ def test_a_costly_switch_needs_more_evidence() -> None:
 
 def test_an_exchange_in_the_last_turn_makes_nobody_a_straggler() -> None:
     """Turns of 10 ms, of which a step's last takes 30 ms: the mean of one turn is 30 ms, that of three is 17 ms."""
-    balance = Balance(4, Settings())
+    balance = Rebalance(4, Settings())
     for _ in range(50):
-        balance.hear(3, beat(0.05 / 3, last_turn_s=0.03), MEMBERS, (3, 1), may_move=False)
-        balance.hear(7, beat(0.03, last_turn_s=0.03), MEMBERS, (3, 1), may_move=False)
+        balance.measure(3, beat(0.05 / 3, last_turn_s=0.03), MEMBERS, (3, 1), may_move=False)
+        balance.measure(7, beat(0.03, last_turn_s=0.03), MEMBERS, (3, 1), may_move=False)
     moves = []
     for executor, turn_s in ((3, 0.05 / 3), (7, 0.03)):
-        moves.append(balance.hear(executor, beat(turn_s, last_turn_s=0.03), MEMBERS, (3, 1), may_move=True))
+        moves.append(balance.measure(executor, beat(turn_s, last_turn_s=0.03), MEMBERS, (3, 1), may_move=True))
     assert balance.split(MEMBERS, KINDS) == (2, 2)
     assert moves[1] is not None
     assert (moves[1].shares, moves[1].ratio) == ((2, 2), pytest.approx(1.0))
@@ -124,7 +126,7 @@ def replayed(name: str, *, factor: float = 1.0, begins: int = 0, times: int = 1)
     record = recorded(name)
     shares = tuple(record["shares"])
     members = everybody = tuple(range(len(shares)))
-    balance, step, moves = Balance(sum(shares), Settings()), 0, []
+    balance, step, moves = Rebalance(sum(shares), Settings()), 0, []
     for rows in record["rounds"] * times:
         slow = {everybody[-1]: factor} if step >= begins else {}
         step += min(row[0] for row in rows)
@@ -141,7 +143,7 @@ def replayed(name: str, *, factor: float = 1.0, begins: int = 0, times: int = 1)
                 last_turn_s=scale * last_s,
                 exchange_s=exchange_s,
             )
-            move = balance.hear(executor, one, members, shares, may_move=True)
+            move = balance.measure(executor, one, members, shares, may_move=True)
             if move is not None:
                 moves.append((step, move))
                 members, shares = tuple(e for e in members if e not in move.aside), move.shares

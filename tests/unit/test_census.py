@@ -19,7 +19,7 @@ def rejoin(executor: int, **fields: Any) -> m.Rejoin:
 def heard(*rejoins: m.Rejoin) -> Census:
     census = Census()
     for one in rejoins:
-        census.hear(one)
+        census.count(one)
     return census
 
 

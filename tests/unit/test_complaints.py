@@ -7,17 +7,17 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isoscale.runtime.membership.reachability import Complaints, Outcast, strangers_of
+from isoscale.runtime.membership.reachability import Outcast, Reachability, strangers_of
 
 
-def complaints(*pairs: tuple[int, int]) -> Complaints:
-    made = Complaints()
+def complaints(*pairs: tuple[int, int]) -> Reachability:
+    made = Reachability()
     for one, other in pairs:
-        made.hear(one, (other,))
+        made.complain(one, (other,))
     return made
 
 
-def names(made: Complaints, members: tuple[int, ...]) -> list[int]:
+def names(made: Reachability, members: tuple[int, ...]) -> list[int]:
     return [one.executor for one in made.outcasts(members)]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from isoscale.runtime.membership.retry_limits import Breakage, Patience, Strikes, Tries
+from isoscale.runtime.membership.retry_limits import Breakage, RetryLimits, Strikes, Tries
 
 
 def test_the_limit_is_reached_by_failures_in_a_row() -> None:
@@ -13,7 +13,7 @@ def test_the_limit_is_reached_by_failures_in_a_row() -> None:
 
 
 def test_each_sort_of_failure_is_counted_by_itself() -> None:
-    patience = Patience()
+    patience = RetryLimits()
     patience.newcomers.lose(0, 1, 0.0)
     assert (patience.unformed.count, patience.broken.count, patience.spares.count) == (0, 0, 0)
 
@@ -48,7 +48,7 @@ def test_pauses_between_tries_double() -> None:
 
 
 def test_who_joined_and_did_not_last_is_no_reason_to_give_the_target_up() -> None:
-    patience = Patience()
+    patience = RetryLimits()
     for number in range(6):
         patience.newcomers.lose(number, started=number + 1, now=10.0 * number, joined=True)
     assert not patience.exhausted
@@ -58,7 +58,7 @@ def test_who_joined_and_did_not_last_is_no_reason_to_give_the_target_up() -> Non
 
 
 def test_a_tick_says_when_those_who_had_to_wait_may_be_started() -> None:
-    patience = Patience(now=100.0)
+    patience = RetryLimits(now=100.0)
     for number in range(2):
         patience.newcomers.lose(number, started=number + 1, now=100.0 + 2 * number)
     assert [patience.tick(now) for now in (102.2, 102.9, 103.1, 103.3)] == [False, False, True, False]

@@ -71,22 +71,23 @@ def test_a_long_list_is_cut_with_a_count() -> None:
 def test_the_first_executors_define_what_is_right_and_a_successor_knows_it(
     provenance: Provenance, tmp_path: Path
 ) -> None:
-    assert provenance.hear(0, uses(mynet="a"), trains=True, known=everybody) is None
-    error = provenance.hear(1, uses(mynet="b"), trains=True, known=everybody)
+    assert provenance.compare(0, uses(mynet="a"), trains=True, known=everybody) is None
+    error = provenance.compare(1, uses(mynet="b"), trains=True, known=everybody)
     assert error is not None
     assert "module mynet (/p/mynet.py)" in str(error)
     assert provenance.objection(1) is error
     later = Provenance(str(tmp_path), "elastic", anew=False)
-    assert later.hear(2, uses(mynet="b"), trains=True, known=everybody) is not None
+    assert later.compare(2, uses(mynet="b"), trains=True, known=everybody) is not None
     assert (
-        Provenance(str(tmp_path), "elastic", anew=True).hear(2, uses(mynet="b"), trains=True, known=everybody) is None
+        Provenance(str(tmp_path), "elastic", anew=True).compare(2, uses(mynet="b"), trains=True, known=everybody)
+        is None
     )
 
 
 def test_what_a_newcomer_brings_does_not_count_before_it_trains(provenance: Provenance) -> None:
-    provenance.hear(0, uses(mynet="a"), trains=True, known=everybody)
-    assert provenance.hear(1, uses(mynet="a", mylate="b"), trains=False, known=everybody) is None
-    assert provenance.hear(0, uses(mylate="c"), trains=True, known=everybody) is None
+    provenance.compare(0, uses(mynet="a"), trains=True, known=everybody)
+    assert provenance.compare(1, uses(mynet="a", mylate="b"), trains=False, known=everybody) is None
+    assert provenance.compare(0, uses(mylate="c"), trains=True, known=everybody) is None
     error = provenance.joined(1)
     assert error is not None
     assert "module mylate" in str(error)
@@ -96,15 +97,15 @@ def test_what_a_newcomer_brings_does_not_count_before_it_trains(provenance: Prov
 def test_at_level_off_libraries_may_differ_and_isoscale_may_be_replaced(tmp_path: Path) -> None:
     (tmp_path / "code").mkdir()
     lax = Provenance(str(tmp_path), "off", anew=True)
-    lax.hear(0, uses({"numpy": "1"}, numpy="a", mynet="a"), trains=True, known=everybody)
+    lax.compare(0, uses({"numpy": "1"}, numpy="a", mynet="a"), trains=True, known=everybody)
     assert lax.versions == {}
-    assert lax.hear(1, uses({"numpy": "2"}, numpy="b"), trains=True, known=everybody) is None
-    assert lax.hear(1, uses(mynet="b"), trains=True, known=everybody) is not None
+    assert lax.compare(1, uses({"numpy": "2"}, numpy="b"), trains=True, known=everybody) is None
+    assert lax.compare(1, uses(mynet="b"), trains=True, known=everybody) is not None
     strict = Provenance(str(tmp_path), "elastic", anew=True)
-    strict.hear(0, m.Uses(modules={"isoscale.types": "a", "isoscales": "a"}), trains=True, known=everybody)
+    strict.compare(0, m.Uses(modules={"isoscale.types": "a", "isoscales": "a"}), trains=True, known=everybody)
     strict.begin_again()
-    assert strict.hear(1, m.Uses(modules={"isoscale.types": "b"}), trains=True, known=everybody) is None
-    assert strict.hear(1, m.Uses(modules={"isoscales": "b"}), trains=True, known=everybody) is not None
+    assert strict.compare(1, m.Uses(modules={"isoscale.types": "b"}), trains=True, known=everybody) is None
+    assert strict.compare(1, m.Uses(modules={"isoscales": "b"}), trains=True, known=everybody) is not None
 
 
 def test_a_damaged_record_is_no_record(tmp_path: Path) -> None:

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from isoscale.protocol import messages as m
-from isoscale.runtime.coordinator.liveness import Hearing
+from isoscale.runtime.coordinator.liveness import Liveness
 from isoscale.runtime.coordinator.remote import Remote
 from isoscale.types import Settings
 
 
-class Door:
+class ControlServer:
     """Whose connections are how old is for the test to say."""
 
     def __init__(self) -> None:
@@ -32,25 +32,25 @@ class Door:
 
 
 @pytest.fixture
-def door() -> Door:
-    return Door()
+def server() -> ControlServer:
+    return ControlServer()
 
 
 @pytest.fixture
-def remote(door: Any) -> Remote:
-    return Remote(door, Hearing(Settings(heartbeat_s=1.0, lost_after_s=10.0)))
+def remote(server: Any) -> Remote:
+    return Remote(server, Liveness(Settings(heartbeat_s=1.0, lost_after_s=10.0)))
 
 
-def test_a_connection_that_is_gone_for_long_is_an_executor_that_is_gone(door: Door, remote: Remote) -> None:
-    door.closed_for = {0: 1.0, 1: 5.0, 2: 5.0}
+def test_a_connection_that_is_gone_for_long_is_an_executor_that_is_gone(server: ControlServer, remote: Remote) -> None:
+    server.closed_for = {0: 1.0, 1: 5.0, 2: 5.0}
     assert remote.lost(100.0, local={2}) == [(1, "its connection is gone")]
 
 
-def test_connections_that_are_gone_together_have_longer_to_come_back(door: Door, remote: Remote) -> None:
-    remote._hearing.listen({0: 5.0, 1: 5.0}, (0, 1), 100.0)
-    door.closed_for = {0: 5.0, 1: 5.0}
+def test_connections_that_are_gone_together_have_longer_to_come_back(server: ControlServer, remote: Remote) -> None:
+    remote._liveness.listen({0: 5.0, 1: 5.0}, (0, 1), 100.0)
+    server.closed_for = {0: 5.0, 1: 5.0}
     assert remote.lost(100.0, local=()) == []
-    door.closed_for = {0: 11.0, 1: 11.0}
+    server.closed_for = {0: 11.0, 1: 11.0}
     assert remote.lost(106.0, local=()) == [(0, "its connection is gone"), (1, "its connection is gone")]
 
 
@@ -63,6 +63,6 @@ def test_one_that_asked_to_join_has_to_come(remote: Remote) -> None:
     assert remote.lost(702.0, local=()) == [], "once"
 
 
-def test_all_are_told_when_it_is_over(door: Door, remote: Remote) -> None:
+def test_all_are_told_when_it_is_over(server: ControlServer, remote: Remote) -> None:
     asyncio.run(remote.dismiss([1, 2]))
-    assert door.sent == [(1, m.Leave(reason="the job is over")), (2, m.Leave(reason="the job is over"))]
+    assert server.sent == [(1, m.Leave(reason="the job is over")), (2, m.Leave(reason="the job is over"))]

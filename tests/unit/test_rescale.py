@@ -82,7 +82,7 @@ def test_another_is_asked_when_the_one_who_should_save_is_gone() -> None:
     world.finish(1, lucky={1, 2})
     bury(world, 0)
     world.talk()
-    assert world.membership._ending.saver == 1
+    assert world.membership._completion.saver == 1
     world.executors[1].wrote = False  # it was killed before it had
     world.executors[1].outbox.clear()
     bury(world, 1)

@@ -130,9 +130,9 @@ def test_all_count_as_lasting_without_it() -> None:
     """Newcomers that were lost before are forgiven once those that are wanted have been there for a while."""
     world = set_aside()
     world.settle()
-    world.membership._patience.newcomers.lose(9, 99, 0.0)
+    world.membership._retry_limits.newcomers.lose(9, 99, 0.0)
     world.membership.on_step(10**6, 0.1)
-    assert not world.membership._patience.newcomers.troubled
+    assert not world.membership._retry_limits.newcomers.troubled
 
 
 def test_a_request_is_done_without_what_was_set_aside_since() -> None:

@@ -31,7 +31,7 @@ from isoscale.protocol import messages as m
 from isoscale.runtime.control.executor_link import trusting
 from isoscale.runtime.control.listener import Gate, listening_socket
 
-__all__ = ["Door", "Security", "check_security"]
+__all__ = ["ControlServer", "Security", "check_security"]
 
 #: outgoing messages of a peer that does not read
 _MAX_QUEUE = 10_000
@@ -66,7 +66,7 @@ class _Peer:
     closed_at: float | None = None
 
 
-class Door:
+class ControlServer:
     """Set the callbacks before it is opened."""
 
     on_executor: Callable[[int], m.Welcome | None]

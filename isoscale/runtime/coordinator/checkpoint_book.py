@@ -17,10 +17,10 @@ from isoscale.runtime.checkpoint import files as checkpoint
 from isoscale.runtime.checkpoint.manifest import Broken, steps_in, whole
 from isoscale.types import JobSpec
 
-__all__ = ["Published"]
+__all__ = ["CheckpointBook"]
 
 
-class Published:
+class CheckpointBook:
     def __init__(self, spec: JobSpec, keep: int, home: Callable[[], Path], warn: Callable[[str], None]) -> None:
         """`keep`: how many stay. `home`: the run's directory. `warn` is told of whatever cannot be used or done."""
         self._spec = spec

@@ -18,7 +18,7 @@ from isoscale.protocol import messages as m
 from isoscale.runtime.membership.roster import Roster
 from isoscale.types import Settings
 
-__all__ = ["Hearing", "Verdict"]
+__all__ = ["KillReason", "Liveness"]
 
 #: one that is not set up yet runs kernels to show what it computes with, many at a time on a busy machine, and nobody
 #: waits for it
@@ -26,7 +26,7 @@ _SETTING_UP_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class KillReason:
     """Why an executor is ended; for silence, how long it has been silent and may have been."""
 
     reason: str
@@ -35,7 +35,7 @@ class Verdict:
 
 
 @dataclass(slots=True)
-class Hearing:
+class Liveness:
     settings: Settings
     #: those whose silence together says nothing of each: who holds the job's state, or everybody as long as nobody does
     _crowd: Mapping[int, float] = field(default_factory=dict)
@@ -105,7 +105,7 @@ class Hearing:
 
     def judge(
         self, silences: Mapping[int, float], roster: Roster, local: Mapping[int, int], is_stopped: Callable[[int], bool]
-    ) -> list[tuple[int, Verdict]]:
+    ) -> list[tuple[int, KillReason]]:
         """Who is to be ended: a stopped or hung executor is dead for the others, and is made so.
 
         After `listen`. `local` are the process ids of those on this machine, of which `is_stopped` asks the system.
@@ -121,13 +121,13 @@ class Hearing:
                 found.append((executor, verdict))
         return found
 
-    def too_silent(self, executor: int, silent: float, *, local: bool) -> Verdict | None:
+    def too_silent(self, executor: int, silent: float, *, local: bool) -> KillReason | None:
         limit = self.limit(executor, local=local)
-        return Verdict(f"no heartbeat for {silent:.1f} s", silent, limit) if silent > limit else None
+        return KillReason(f"no heartbeat for {silent:.1f} s", silent, limit) if silent > limit else None
 
     def why_dead(
         self, executor: int, silent: float, beat: m.Beat | None, waited_s: float, is_stopped: Callable[[], bool]
-    ) -> Verdict | None:
+    ) -> KillReason | None:
         """Why a process of this machine is to be killed; None if it is well.
 
         `beat` is a member's last one, `waited_s` how long another member has waited in the exchange, `is_stopped` asks
@@ -136,11 +136,11 @@ class Hearing:
         together = len(self._crowd) > 1 and all(s > 2 * self.settings.heartbeat_s for s in self._crowd.values())
         limit = self.settings.lost_after_s if together else 2 * self.settings.heartbeat_s
         if silent > limit and is_stopped():
-            return Verdict("stopped by a signal", silent, limit)
+            return KillReason("stopped by a signal", silent, limit)
         if verdict := self.too_silent(executor, silent, local=True):
             return verdict
         if beat is not None and beat.place != "exchange":
             kept_s = min(beat.place_s, waited_s)
             if kept_s > self.settings.stalled_after_s:
-                return Verdict(f"kept the others waiting for {kept_s:.0f} s")
+                return KillReason(f"kept the others waiting for {kept_s:.0f} s")
         return None

@@ -17,7 +17,7 @@ from isoscale.backends.local import ALLOCATOR, AdoptedProcess, LocalProcess, bor
 from isoscale.kinds import executor_environment, profile_named, profile_of
 from isoscale.runtime.code.launch import command_of
 from isoscale.runtime.control.host_id import machine_id
-from isoscale.runtime.control.server import Door
+from isoscale.runtime.control.server import ControlServer
 from isoscale.runtime.control.trail import trail_path, whereabouts_of
 from isoscale.types import JobSpec, Whereabouts
 
@@ -31,7 +31,7 @@ class Processes:
     def __init__(
         self,
         spec: JobSpec,
-        door: Door,
+        server: ControlServer,
         token_file: Path,
         on_ended: Callable[[int, str, str, Whereabouts | None], None],
         trails: Path | None = None,
@@ -42,7 +42,7 @@ class Processes:
         """
         self._trails = trails
         self._spec = spec
-        self._door = door
+        self._server = server
         self._token_file = token_file
         self._on_ended = on_ended
         #: the manifest of the code that they run
@@ -85,7 +85,7 @@ class Processes:
     def _environment(self, executor: int, kind: str) -> dict[str, str]:
         profile = profile_named(self._spec.profile) if self._spec.profile else profile_of(kind)
         variables = {
-            env.COORDINATOR: self._door.url,
+            env.COORDINATOR: self._server.url,
             env.TOKEN_FILE: str(self._token_file.resolve()),
             env.EXECUTOR: str(executor),
             # Sets and dicts of strings iterate in the same order in every process.
@@ -94,8 +94,8 @@ class Processes:
         }
         if self.code is not None:
             variables[env.CODE] = str(self.code.resolve())
-        if self._door.ca_file is not None:
-            variables[env.CA_FILE] = str(self._door.ca_file)
+        if self._server.ca_file is not None:
+            variables[env.CA_FILE] = str(self._server.ca_file)
         if fault := env.fault():
             variables[env.FAULT] = fault
         inherited = {**ALLOCATOR, **env.child_environment(variables)}
@@ -119,7 +119,7 @@ class Processes:
         # Beside: others need not wait for its leftovers to end before they go on.
         self._until_swept(process.sweep())
         # Its last message may still be on the way: the connection's end is handled first.
-        await self._door.closed(executor, FAREWELL_S)
+        await self._server.closed(executor, FAREWELL_S)
         self._by_executor.pop(executor, None)
         self._on_ended(executor, self._reasons.pop(executor, reason), process.tail(), self._whereabouts(executor))
 

@@ -59,7 +59,7 @@ class Provenance:
         """Nobody is alive who imported it: isoscale itself may have been replaced meanwhile."""
         self._seen.forget("isoscale")
 
-    def hear(self, executor: int, uses: m.Uses, *, trains: bool, known: Callable[[int], bool]) -> UserError | None:
+    def compare(self, executor: int, uses: m.Uses, *, trains: bool, known: Callable[[int], bool]) -> UserError | None:
         """Why it may not train in this job. `trains`: it does, or is about to begin the job with others."""
         self._pending = {e: list_ for e, list_ in self._pending.items() if known(e)}
         self._objections = {e: error for e, error in self._objections.items() if known(e)}

@@ -96,7 +96,7 @@ class Reception:
         """What is wrong with what an executor runs and reads. One not introduced yet is refused when it is."""
         roster = self._membership.roster
         trains = gathers or roster[executor].state in ("member", "leaving")
-        error = self.provenance.hear(executor, uses, trains=trains, known=roster.__contains__)
+        error = self.provenance.compare(executor, uses, trains=trains, known=roster.__contains__)
         return error if executor in self.hellos else None
 
     async def edited(self) -> str:

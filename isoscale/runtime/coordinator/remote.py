@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Collection
 
 from isoscale.protocol import messages as m
-from isoscale.runtime.control.server import Door
-from isoscale.runtime.coordinator.liveness import Hearing
+from isoscale.runtime.control.server import ControlServer
+from isoscale.runtime.coordinator.liveness import Liveness
 from isoscale.runtime.coordinator.processes import FAREWELL_S
 
 __all__ = ["Remote"]
@@ -19,9 +19,9 @@ _JOINING_S = 600.0
 
 
 class Remote:
-    def __init__(self, door: Door, hearing: Hearing) -> None:
-        self._door = door
-        self._hearing = hearing
+    def __init__(self, server: ControlServer, liveness: Liveness) -> None:
+        self._server = server
+        self._liveness = liveness
         #: started under an earlier coordinator: they may come back
         self.expected: set[int] = set()
         #: were told that they may join, and when
@@ -35,8 +35,8 @@ class Remote:
 
     def lost(self, now: float, local: Collection[int]) -> list[tuple[int, str]]:
         """Who is gone, and why; `local` ones are watched otherwise."""
-        limit = self._hearing.away_limit(_AWAY_S)
-        gone = [(executor, "its connection is gone") for executor in self._door.away(now, limit, but=local)]
+        limit = self._liveness.away_limit(_AWAY_S)
+        gone = [(executor, "its connection is gone") for executor in self._server.away(now, limit, but=local)]
         late = [e for e, since in self._joining.items() if now - since > _JOINING_S]
         gone += [(executor, "it asked to join and never came") for executor in late]
         for executor, _ in gone:
@@ -46,5 +46,5 @@ class Remote:
     async def dismiss(self, executors: Collection[int]) -> None:
         """What cannot be killed is told to go, and has a moment to hear it."""
         for executor in executors:
-            self._door.send(executor, m.Leave(reason="the job is over"))
-        await asyncio.gather(*(self._door.closed(executor, FAREWELL_S) for executor in executors))
+            self._server.send(executor, m.Leave(reason="the job is over"))
+        await asyncio.gather(*(self._server.closed(executor, FAREWELL_S) for executor in executors))

@@ -26,14 +26,14 @@ from isoscale.protocol.status import JobStatus
 from isoscale.runtime.code.freezing import code_kept_at
 from isoscale.runtime.control.directory import Control, memory_directory
 from isoscale.runtime.control.host_id import machine_id
-from isoscale.runtime.control.server import Door, Security
+from isoscale.runtime.control.server import ControlServer, Security
 from isoscale.runtime.coordinator.adoption import Introductions, survivors
-from isoscale.runtime.coordinator.checkpoint_book import Published
+from isoscale.runtime.coordinator.checkpoint_book import CheckpointBook
 from isoscale.runtime.coordinator.conclusion import conclude, how_it_ended
 from isoscale.runtime.coordinator.interrupts import Interrupts
 from isoscale.runtime.coordinator.journal import Journal, Observer, RunResult
 from isoscale.runtime.coordinator.lateness import Lateness
-from isoscale.runtime.coordinator.liveness import Hearing, Verdict
+from isoscale.runtime.coordinator.liveness import KillReason, Liveness
 from isoscale.runtime.coordinator.own_time import OwnTime
 from isoscale.runtime.coordinator.processes import FAREWELL_S, Processes
 from isoscale.runtime.coordinator.reception import Reception
@@ -43,7 +43,7 @@ from isoscale.runtime.coordinator.script_output import Output
 from isoscale.runtime.coordinator.status import status_of
 from isoscale.runtime.coordinator.watch import Watch
 from isoscale.runtime.membership.desk import Desk
-from isoscale.runtime.membership.dispatch import hear, may_say
+from isoscale.runtime.membership.dispatch import dispatch, may_say
 from isoscale.runtime.membership.headway import Headway
 from isoscale.runtime.membership.instructions import (
     Ask,
@@ -101,21 +101,21 @@ class Coordinator:
         # One that only ever waited is in no event, and may be alive.
         self.membership.roster.reserve(1 + max(control.load_executors(), default=-1))
         self._residence = Residence(spec, settings, control, security)
-        self._door = Door(control.token, settings.host, security, self._time.now)
+        self._server = ControlServer(control.token, settings.host, security, self._time.now)
         trails = memory_directory(control.token)
-        self._processes = Processes(spec, self._door, control.path / "token", self._on_ended, trails)
+        self._processes = Processes(spec, self._server, control.path / "token", self._on_ended, trails)
         self._output = Output(spec, observer.on_output, self._on_cut)
-        hearing = Hearing(settings)
-        self._watch = Watch(self._door, self._processes, hearing, self._journal)
-        self._remote = Remote(self._door, hearing)
+        liveness = Liveness(settings)
+        self._watch = Watch(self._server, self._processes, liveness, self._journal)
+        self._remote = Remote(self._server, liveness)
         self.reception = Reception(
             self.membership, self._residence, settings, control.term, self._processes, self._remote, self._time.now
         )
-        self._door.on_executor = self.reception.welcome
-        self._door.on_joining = self.reception.welcome_joining
-        self._door.on_message = self._on_message
-        self._door.on_request = self._on_request
-        self._checkpoints = Published(spec, settings.keep_checkpoints, self._residence.home.find, self._warn)
+        self._server.on_executor = self.reception.welcome
+        self._server.on_joining = self.reception.welcome_joining
+        self._server.on_message = self._on_message
+        self._server.on_request = self._on_request
+        self._checkpoints = CheckpointBook(spec, settings.keep_checkpoints, self._residence.home.find, self._warn)
         self._outcome: asyncio.Future[Done | Fail | Stop] = asyncio.get_running_loop().create_future()
         self._warnings: deque[str] = deque(maxlen=5)
         #: when the last step was committed
@@ -131,7 +131,7 @@ class Coordinator:
         (self._residence.place / "logs").mkdir(exist_ok=True)
         ticker: asyncio.Task[None] | None = None
         interrupts = Interrupts(self._on_signal) if heed_signals else contextlib.nullcontext()
-        async with self._door.open() as url:
+        async with self._server.open() as url:
             try:
                 self._control.announce(url)
                 self._residence.save_job(self.membership.goal)
@@ -213,7 +213,7 @@ class Coordinator:
         await self._hear_from({*found.ready, *found.remote})
         for executor in found.ready:
             if executor in self._processes and executor not in self.reception.hellos:
-                self._kill(executor, Verdict("it did not come to its new coordinator"))
+                self._kill(executor, KillReason("it did not come to its new coordinator"))
         self._remote.expected.clear()
         deferred, self._deferred, self._desk.is_ready = self._deferred, None, True
         self._perform(self.membership.adopted(saved_digest=result.get("digest", "")))
@@ -276,7 +276,7 @@ class Coordinator:
                 await asyncio.sleep(_TICK_S)
             now = self._time.now()
             self._look_after_home()
-            self._door.acknowledge()
+            self._server.acknowledge()
             if self._outcome.done():
                 continue  # whoever is silent now may: it was told to go
             warning, condemned = self._watch.judge(now, self.membership.roster, self.reception.hellos)
@@ -290,7 +290,7 @@ class Coordinator:
                 self._perform(self.membership.on_tick(now))
             self._perform(self._desk.tick(now))
 
-    def _kill(self, executor: int, verdict: Verdict) -> None:
+    def _kill(self, executor: int, verdict: KillReason) -> None:
         """What this coordinator ends on its own judgement, as opposed to the end of the job."""
         if not self._watch.end(executor, verdict, self.reception.hellos.get(executor)):
             self._do(functools.partial(self.membership.on_lost, executor, verdict.reason))
@@ -302,7 +302,7 @@ class Coordinator:
         with contextlib.suppress(OSError):
             if news := residence.look():
                 self._warn(news)
-                residence.settle(self._door.url)
+                residence.settle(self._server.url)
                 self._processes.moved(residence.spec, residence.token_file)
                 if (kept := code_kept_at(residence.place)).exists():
                     self._processes.code = kept
@@ -359,12 +359,12 @@ class Coordinator:
                 gathers = membership.phase == "gathering" and self._deferred is None
                 self._object(executor, self.reception.compare(executor, message, gathers=gathers))
             case m.Landed():
-                self._do(lambda: hear(membership, executor, message, self._time.now()))
+                self._do(lambda: dispatch(membership, executor, message, self._time.now()))
                 self._object(executor, self.reception.provenance.joined(executor))
             case m.Left():
                 pass  # its process ends, which is what counts
             case _:
-                self._do(lambda: hear(membership, executor, message, self._time.now()))
+                self._do(lambda: dispatch(membership, executor, message, self._time.now()))
 
     def _late(self, executor: int, at: float) -> float:
         """How long ago an executor wrote this."""
@@ -428,7 +428,7 @@ class Coordinator:
             self.membership,
             self._journal.result,
             term=self._control.term,
-            silences={executor: self._door.silent_for(executor, now) for executor in self.reception.hellos},
+            silences={executor: self._server.silent_for(executor, now) for executor in self.reception.hellos},
             checkpoint=self._checkpoints.last_with_age(self._clock.monotonic()),
             messages=list(self._warnings),
             requests=self._desk.shown(now),
@@ -449,9 +449,9 @@ class Coordinator:
                 case Start():
                     self._processes.spawn(self._start(instruction.executor, instruction.kind))
                 case Tell():
-                    self._door.send(instruction.executor, instruction.message)
+                    self._server.send(instruction.executor, instruction.message)
                 case Kill():
-                    self._kill(instruction.executor, Verdict(instruction.reason))
+                    self._kill(instruction.executor, KillReason(instruction.reason))
                 case Emit():
                     if instruction.event == "warning":
                         self._warn(instruction.fields["message"])
@@ -487,7 +487,7 @@ class Coordinator:
         self._journal.write(last.event, **last.fields)
         if isinstance(outcome, Done):
             for executor in self._processes:
-                self._door.send(executor, m.Dismiss())
+                self._server.send(executor, m.Dismiss())
                 if not self.membership.has_finished(executor):
                     self._processes.kill(executor)  # a spare, a newcomer, or one that nobody needs any more
             await self._processes.ended(FAREWELL_S)

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 
 from isoscale.backends.local import is_stopped
 from isoscale.protocol import messages as m
-from isoscale.runtime.control.server import Door
+from isoscale.runtime.control.server import ControlServer
 from isoscale.runtime.coordinator.journal import Journal
-from isoscale.runtime.coordinator.liveness import Hearing, Verdict
+from isoscale.runtime.coordinator.liveness import KillReason, Liveness
 from isoscale.runtime.coordinator.processes import Processes
 from isoscale.runtime.membership.roster import Roster
 
@@ -20,21 +20,23 @@ __all__ = ["Watch"]
 
 
 class Watch:
-    def __init__(self, door: Door, processes: Processes, hearing: Hearing, journal: Journal) -> None:
-        self._door = door
+    def __init__(self, server: ControlServer, processes: Processes, liveness: Liveness, journal: Journal) -> None:
+        self._server = server
         self._processes = processes
-        self._hearing = hearing
+        self._liveness = liveness
         self._journal = journal
 
-    def judge(self, now: float, roster: Roster, hellos: Mapping[int, m.Hello]) -> tuple[str, list[tuple[int, Verdict]]]:
+    def judge(
+        self, now: float, roster: Roster, hellos: Mapping[int, m.Hello]
+    ) -> tuple[str, list[tuple[int, KillReason]]]:
         """Who is to be ended, of those who have not been; and a warning, or ""."""
         known = {e for e in (*self._processes, *hellos) if not self._processes.is_condemned(e)}
-        silences = {e: s for e in known if (s := self._door.silent_for(e, now)) is not None}
-        warning = self._hearing.listen(silences, roster.holders(), now, known - set(hellos))
+        silences = {e: s for e in known if (s := self._server.silent_for(e, now)) is not None}
+        warning = self._liveness.listen(silences, roster.holders(), now, known - set(hellos))
         local = {executor: self._processes.pid_of(executor) for executor in self._processes}
-        return warning, self._hearing.judge(silences, roster, local, is_stopped)
+        return warning, self._liveness.judge(silences, roster, local, is_stopped)
 
-    def end(self, executor: int, verdict: Verdict, hello: m.Hello | None) -> bool:
+    def end(self, executor: int, verdict: KillReason, hello: m.Hello | None) -> bool:
         """End an executor for a reason. False if its process is elsewhere: then it is only told, and counts as gone."""
         local = executor in self._processes
         if local and self._processes.is_condemned(executor):
@@ -50,5 +52,5 @@ class Watch:
         if local:
             self._processes.kill(executor, verdict.reason)
         else:
-            self._door.drop(executor)
+            self._server.drop(executor)
         return local

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from isoscale.protocol import messages as m
 from isoscale.runtime.membership.instructions import Done, Instruction, Tell
 
-__all__ = ["Ending"]
+__all__ = ["Completion"]
 
 
 @dataclass(slots=True)
-class Ending:
+class Completion:
     #: one that came to the end proves that all steps are committed
     finished: dict[int, m.Finished] = field(default_factory=dict)
     #: the result is on disk

@@ -10,7 +10,7 @@ from isoscale.protocol import messages as m
 from isoscale.runtime.membership.instructions import Instruction
 from isoscale.runtime.membership.state_machine import Membership
 
-__all__ = ["hear", "may_say"]
+__all__ = ["dispatch", "may_say"]
 
 
 def may_say(membership: Membership, executor: int, message: m.FromExecutor) -> bool:
@@ -33,7 +33,7 @@ def may_say(membership: Membership, executor: int, message: m.FromExecutor) -> b
     return one.state in ("member", "leaving")
 
 
-def hear(membership: Membership, executor: int, message: m.FromExecutor, now: float) -> list[Instruction]:
+def dispatch(membership: Membership, executor: int, message: m.FromExecutor, now: float) -> list[Instruction]:
     """Where an executor is in a change, or at the end. What else it may say does not concern the state machine."""
     match message:
         case m.Held():

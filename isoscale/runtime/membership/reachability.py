@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["Complaints", "Outcast", "strangers_of"]
+__all__ = ["Outcast", "Reachability", "strangers_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +29,10 @@ def strangers_of(executor: int, unreachable: Sequence[int], newcomers: Collectio
 
 
 @dataclass(slots=True)
-class Complaints:
+class Reachability:
     _pairs: set[frozenset[int]] = field(default_factory=set)
 
-    def hear(self, executor: int, unreachable: Collection[int]) -> None:
+    def complain(self, executor: int, unreachable: Collection[int]) -> None:
         """An executor could open no connection to these."""
         self._pairs |= {frozenset((executor, other)) for other in unreachable if other != executor}
 

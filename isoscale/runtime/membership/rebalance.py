@@ -18,7 +18,7 @@ from isoscale.scheduling.speeds import Speeds
 from isoscale.scheduling.straggler import Round, StragglerRule
 from isoscale.types import Placement, Settings
 
-__all__ = ["Balance", "Move"]
+__all__ = ["Move", "Rebalance"]
 
 #: logical workers move if that makes a step this much faster: less is not worth the trouble
 _WORTH_MOVING = 1.1
@@ -39,7 +39,7 @@ class Move:
 
 
 @dataclass(slots=True)
-class Balance:
+class Rebalance:
     num_logical_workers: int
     settings: Settings
     #: beats since all members have been heard
@@ -77,7 +77,7 @@ class Balance:
         """A change of generation was made, and training stood still for so long."""
         self._pause_s = pause_s if not self._pause_s else (1 - _NEWEST) * self._pause_s + _NEWEST * pause_s
 
-    def hear(
+    def measure(
         self, executor: int, beat: m.Beat, members: tuple[int, ...], shares: tuple[int, ...], *, may_move: bool
     ) -> Move | None:
         """A member's measured speeds. All members are compared when all have been heard, but not while a change is

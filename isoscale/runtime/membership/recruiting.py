@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from isoscale.kinds import DeviceSet
 from isoscale.protocol import messages as m
 from isoscale.runtime.membership.instructions import Instruction, Start, Tell
-from isoscale.runtime.membership.retry_limits import Patience
+from isoscale.runtime.membership.retry_limits import RetryLimits
 from isoscale.runtime.membership.roster import Roster, Wanted
 from isoscale.types import Settings
 
@@ -22,7 +22,7 @@ class Recruiting:
     roster: Roster
     settings: Settings
     #: after executors that were lost, the next ones are not started at once
-    patience: Patience = field(default_factory=Patience)
+    limits: RetryLimits = field(default_factory=RetryLimits)
     #: newcomers on their way to the place where they wait for the job's state
     _awaited: set[int] = field(default_factory=set)
     #: while executors gather: at least so many must still be set up
@@ -99,12 +99,12 @@ class Recruiting:
     def _start(self, kinds: tuple[str, ...]) -> list[Instruction]:
         if not self.settings.spawn:
             return []  # somebody will start them and let them join
-        if self.patience.newcomers.waits(self.patience.now):
+        if self.limits.newcomers.waits(self.limits.now):
             return []
         return [Start(self.roster.add(kind, needed=True).executor, kind) for kind in kinds]
 
     def _refill_spares(self, target: DeviceSet) -> list[Instruction]:
-        if not self.settings.spares or self.patience.spares.waits(self.patience.now):
+        if not self.settings.spares or self.limits.spares.waits(self.limits.now):
             return []
         kind, lacking = target.kinds[0], self.settings.spares - len(self.roster.spares())
         return [Start(self.roster.add(kind, needed=False).executor, kind) for _ in range(lacking)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-__all__ = ["Breakage", "Patience", "Strikes", "Tries", "pause_before"]
+__all__ = ["Breakage", "RetryLimits", "Strikes", "Tries", "pause_before"]
 
 #: an exchange that broke although nobody is gone is formed again after so long, and so often without a seal in between
 _BROKEN_GRACE_S = 3.0
@@ -98,7 +98,7 @@ class Tries:
 
 
 @dataclass(slots=True)
-class Patience:
+class RetryLimits:
     newcomers: Tries = field(default_factory=Tries)
     #: of spares nothing depends
     spares: Tries = field(default_factory=Tries)

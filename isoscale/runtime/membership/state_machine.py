@@ -26,7 +26,7 @@ from isoscale.kinds import DeviceSet
 from isoscale.protocol import messages as m
 from isoscale.runtime.membership.admission import Differences, refusal_of, script_fault
 from isoscale.runtime.membership.change import Attempt, Change, change_towards, pause_of
-from isoscale.runtime.membership.completion import Ending
+from isoscale.runtime.membership.completion import Completion
 from isoscale.runtime.membership.eviction import Eviction
 from isoscale.runtime.membership.headway import Headway, Loss
 from isoscale.runtime.membership.instructions import Ask, Done, Emit, Fail, Instruction, Kill, Restart, Tell, error_of
@@ -38,10 +38,10 @@ from isoscale.runtime.membership.orders import (
     rescale_event,
     straggler_event,
 )
-from isoscale.runtime.membership.reachability import Complaints, strangers_of
-from isoscale.runtime.membership.rebalance import Balance, Move
+from isoscale.runtime.membership.reachability import Reachability, strangers_of
+from isoscale.runtime.membership.rebalance import Move, Rebalance
 from isoscale.runtime.membership.recruiting import Recruiting
-from isoscale.runtime.membership.retry_limits import Breakage, Patience, pause_before
+from isoscale.runtime.membership.retry_limits import Breakage, RetryLimits, pause_before
 from isoscale.runtime.membership.roster import Executor, Roster
 from isoscale.runtime.membership.takeover import Census, standing_of
 from isoscale.runtime.membership.target import Aside, Goal
@@ -93,17 +93,17 @@ class Membership:
     #: of those who held the job's state, the one that was lost last
     _last: Loss | None = None
     _breakage: Breakage = field(default_factory=Breakage)
-    _complaints: Complaints = field(default_factory=Complaints)
-    _patience: Patience = field(default_factory=Patience)
-    _ending: Ending = field(default_factory=Ending)
+    _reachability: Reachability = field(default_factory=Reachability)
+    _retry_limits: RetryLimits = field(default_factory=RetryLimits)
+    _completion: Completion = field(default_factory=Completion)
     _census: Census = field(default_factory=Census)
     _recruiting: Recruiting = field(init=False)
-    _balance: Balance = field(init=False)
+    _rebalance: Rebalance = field(init=False)
     _eviction: Eviction = field(init=False)
 
     def __post_init__(self) -> None:
-        self._recruiting = Recruiting(self.roster, self.settings, self._patience)
-        self._balance = Balance(self.spec.workers, self.settings)
+        self._recruiting = Recruiting(self.roster, self.settings, self._retry_limits)
+        self._rebalance = Rebalance(self.spec.workers, self.settings)
         self._eviction = Eviction(self.settings.notice_s)
 
     # ---- beginning ----
@@ -141,7 +141,7 @@ class Membership:
         if refusal is not None:
             return self._refuse(one, refusal)
         if not one.needed:
-            self._patience.spares.clear()
+            self._retry_limits.spares.clear()
         if self.phase == "gathering":
             return self._begin_if_gathered() if self._recruiting.one_more() else []
         if one.needed:
@@ -187,7 +187,7 @@ class Membership:
         for taken_back in self.goal.ask(target, moves_only=bool(away)):
             if taken_back.executor in self.roster:  # it has not left yet
                 self.roster[taken_back.executor].unwanted = False
-        self._patience.newcomers.clear()
+        self._retry_limits.newcomers.clear()
         self.reason = reason
         for executor in away:
             if executor in self.roster:
@@ -218,7 +218,7 @@ class Membership:
 
     def _reconcile(self) -> list[Instruction]:
         """Take the next step from the executors there are towards those that are wanted."""
-        if self.phase != "training" or not self.sealed or self._ending or self.is_stopping:
+        if self.phase != "training" or not self.sealed or self._completion or self.is_stopping:
             return []
         if self.attempt is not None and self.attempt.switch_sent:
             return []
@@ -304,14 +304,14 @@ class Membership:
             if executor in self.roster and self.roster[executor].state == "held":
                 self.roster[executor].state = "member"
         self.sealed = True
-        self._patience.broken.clear()
+        self._retry_limits.broken.clear()
         self._breakage.mend()
-        self._complaints.clear()
+        self._reachability.clear()
         events: list[Instruction] = []
         if self._from:
             events = [self._rescale_event(self._from, step, pause_of(self._recovered))]
         else:
-            self._patience.newcomers.joined()
+            self._retry_limits.newcomers.joined()
         self._from = 0
         return [*events, *self._release_overtaken(), *self._release_leavers(), *self._reconcile()]
 
@@ -335,9 +335,9 @@ class Membership:
 
     def _complete(self, attempt: Attempt, step: int) -> list[Instruction]:
         before, self.attempt = len(self.members), None
-        self._patience.unformed.clear()
+        self._retry_limits.unformed.clear()
         if attempt.coming:
-            self._patience.newcomers.joined()
+            self._retry_limits.newcomers.joined()
         for executor in attempt.members:
             if executor in self.roster:
                 self.roster[executor].state = "member"
@@ -348,10 +348,10 @@ class Membership:
         self.generation = max(self.generation, attempt.generation)
         self._enter(attempt.members, attempt.shares, attempt.reason, generation=attempt.generation)
         self.sealed = True
-        self._patience.broken.clear()
-        self._complaints.clear()
+        self._retry_limits.broken.clear()
+        self._reachability.clear()
         pause = pause_of(attempt.switched)
-        self._balance.switched(pause[0])
+        self._rebalance.switched(pause[0])
         instructions = self._announce(joined=attempt.coming)
         instructions.append(self._rescale_event(before, step, pause))
         for executor in attempt.leaving:
@@ -366,7 +366,7 @@ class Membership:
     ) -> list[Instruction]:
         """An executor cannot exchange. Usually somebody's end is about to be noticed; if not, form the group again."""
         if not self.sealed or generation == self.current:
-            self._complaints.hear(executor, unreachable)
+            self._reachability.complain(executor, unreachable)
         elif generation > self.current and unreachable:
             # Newcomers go as soon as one of two has said so: training does not wait for them.
             held = {one.executor for one in self.roster if one.state == "held"}
@@ -400,7 +400,7 @@ class Membership:
         one = self.roster.remove(executor)
         if one is None or self.phase in ("done", "failed"):
             return []
-        self._balance.forget(executor)
+        self._rebalance.forget(executor)
         attempt = self.attempt
         if one.state == "leaving" and (attempt is None or executor not in attempt.members):
             return [Emit("executor_left", {"executor": executor, "pid": one.pid, "reason": reason})]
@@ -410,7 +410,7 @@ class Membership:
             self.headway.commit(where.step if where is not None else 0)  # its last words may not have come as far
         if self.phase == "gathering":
             return [lost, *self._lost_before_start(one, reason, output)]
-        if self._ending and (executor in self._ending.finished or executor in self.members):
+        if self._completion and (executor in self._completion.finished or executor in self.members):
             return [lost, *self._lost_at_end(executor, f"executor {executor} lost: {reason}")]
         holds = one.state == "member" and (
             executor in self.members or (attempt is not None and attempt.switch_sent and executor in attempt.members)
@@ -420,14 +420,14 @@ class Membership:
             if attempt is not None and attempt.switch_sent and executor in attempt.coming:
                 gave_up = self._count_stillborn(one, reason, output)
             elif one.joined_step is not None and self.step - one.joined_step < _LASTING_STEPS:
-                self._patience.newcomers.lose(executor, self.roster.started, self._patience.now, joined=True)
+                self._retry_limits.newcomers.lose(executor, self.roster.started, self._retry_limits.now, joined=True)
             return [lost, *gave_up, *self._recover(f"executor {executor} lost: {reason}")]
         return [lost, *self._lost_newcomer(one, reason, output)]
 
     def _lost_at_end(self, executor: int, reason: str) -> list[Instruction]:
         """Somebody had come to the end. Whoever has not needs to follow only if that one is gone without a result."""
-        self._ending.lose(executor)
-        if not self._ending:
+        self._completion.lose(executor)
+        if not self._completion:
             return self._recover(reason)
         self._breakage.assume()
         return self._finish_if_done()
@@ -439,23 +439,23 @@ class Membership:
 
     def _count_stillborn(self, one: Executor, reason: str, output: str) -> list[Instruction]:
         """Newcomers that end one after the other would end for ever. Spares are only started at longer intervals."""
-        if not self._lose_early(one) or not self._patience.exhausted:
+        if not self._lose_early(one) or not self._retry_limits.exhausted:
             return []
         last = output.strip().splitlines()[-1:] or [reason]
-        count = self._patience.newcomers.count
+        count = self._retry_limits.newcomers.count
         return self._give_up_target(f"newcomers ended before they could join, {count} times in a row: {last[0]}")
 
     def _lose_early(self, one: Executor) -> bool:
         """One is lost before it was of use. True if it was needed, and is not one of several that met the same."""
-        tries = self._patience.newcomers if one.needed else self._patience.spares
-        return tries.lose(one.executor, self.roster.started, self._patience.now) and one.needed
+        tries = self._retry_limits.newcomers if one.needed else self._retry_limits.spares
+        return tries.lose(one.executor, self.roster.started, self._retry_limits.now) and one.needed
 
     def _unformed(self, reason: str) -> list[Instruction]:
         """A group could not be formed. Training goes on without it, and so the job does not fail of it."""
         self.attempt = None
-        if not self._patience.unformed.strike():
+        if not self._retry_limits.unformed.strike():
             return self._reconcile()
-        self._patience.unformed.clear()
+        self._retry_limits.unformed.clear()
         why = f"the group of its executors cannot be formed: {reason}"
         in_vain = bool(self.goal.refused) or self.goal.holds_for_nothing
         gave_up = self._give_up_target(why)
@@ -511,8 +511,8 @@ class Membership:
     def _restart(self, reason: str) -> list[Instruction]:
         if self.headway.restart(self._last or Loss(-1, reason), self.roster.started):
             return self._fail(IsoscaleError(self.headway.account(self.spec.out)))
-        self._patience.newcomers.pause(pause_before(self.headway.attempts), self._patience.now)
-        self.members, self.shares, self.sealed, self._ending.finished, self._last = (), (), False, {}, None
+        self._retry_limits.newcomers.pause(pause_before(self.headway.attempts), self._retry_limits.now)
+        self.members, self.shares, self.sealed, self._completion.finished, self._last = (), (), False, {}, None
         self._overtaken = set()
         instructions: list[Instruction] = []
         for one in self.roster:
@@ -524,13 +524,13 @@ class Membership:
         return [*instructions, Restart(reason)]
 
     def _count_broken(self, reason: str) -> list[Instruction]:
-        if not self._patience.broken.strike():
+        if not self._retry_limits.broken.strike():
             return []
         error = ExecutorLostError(
             executor=self.members[0] if self.members else -1,
             pid=0,
             generation=self.current,
-            reason=f"the exchange broke {self._patience.broken.count} times although nobody is gone: {reason}",
+            reason=f"the exchange broke {self._retry_limits.broken.count} times although nobody is gone: {reason}",
         )
         return self._fail(error)
 
@@ -539,9 +539,10 @@ class Membership:
         fault = script_fault(self.spec.script, one.executor, reason, output) if one.hello is None else None
         if fault is not None:
             return self._fail(fault, output if isinstance(fault, UserCodeError) else "")
-        if self._lose_early(one) and self._patience.exhausted:
+        if self._lose_early(one) and self._retry_limits.exhausted:
             last = "".join(f" ({line})" for line in output.strip().splitlines()[-1:])
-            why = f"{reason}{last}, and executors ended before training {self._patience.newcomers.count} times in a row"
+            count = self._retry_limits.newcomers.count
+            why = f"{reason}{last}, and executors ended before training {count} times in a row"
             why += f"; see {self.spec.out}/logs/executor-{one.executor}.log"
             return self._fail(ExecutorLostError(executor=one.executor, pid=one.pid, generation=0, reason=why))
         return self._gather()
@@ -550,7 +551,7 @@ class Membership:
 
     def on_tick(self, now: float) -> list[Instruction]:
         """Called every fraction of a second."""
-        due = self._patience.tick(now)
+        due = self._retry_limits.tick(now)
         if self.phase == "gathering":
             return self._gather() if due else []
         if self.phase != "training":
@@ -559,10 +560,10 @@ class Membership:
             lost, self.attempt = (self.attempt, None) if self.attempt.is_lost(now) else (None, self.attempt)
             return [] if lost is None else self._restart(lost.orphaned)
         if self._breakage.is_overdue(now):
-            if self._ending:
+            if self._completion:
                 return self._finish_if_done()
             self._breakage.mend()
-            outcasts = self._complaints.outcasts([e for e in self.members if e in self.roster])
+            outcasts = self._reachability.outcasts([e for e in self.members if e in self.roster])
             if outcasts:
                 return [Kill(one.executor, str(one)) for one in outcasts]
             reason = f"the exchange broke: {self._breakage.reason}"
@@ -577,7 +578,7 @@ class Membership:
         """Everybody was told to go. Until others have come they train on, but not for ever."""
         present = [one for e in self.members if (one := self.roster.get(e)) is not None]
         due = self._eviction.look(
-            everybody=bool(present) and all(one.noticed for one in present) and not self._ending,
+            everybody=bool(present) and all(one.noticed for one in present) and not self._completion,
             rescued=self.attempt is not None and self.attempt.switch_sent,
             given_up=self.goal.refused,
             step_s=self.step_s,
@@ -587,15 +588,16 @@ class Membership:
 
     def pause_s(self) -> float:
         """How long executors are not started, since others were lost; 0 if they are."""
-        return max(tries.waits(self._patience.now) for tries in (self._patience.newcomers, self._patience.spares))
+        limits = self._retry_limits
+        return max(tries.waits(limits.now) for tries in (limits.newcomers, limits.spares))
 
     def on_step(self, step: int, seconds: float) -> None:
         """A step is committed; `seconds` is what it took."""
         self.step = step
         self.step_s = seconds if self.step_s == 0 else 0.9 * self.step_s + 0.1 * seconds
         self.headway.commit(step)
-        if self._patience.newcomers.troubled and self._has_lasted():
-            self._patience.newcomers.clear()
+        if self._retry_limits.newcomers.troubled and self._has_lasted():
+            self._retry_limits.newcomers.clear()
 
     def _has_lasted(self) -> bool:
         """All that are wanted are there, and have been for some steps."""
@@ -613,7 +615,7 @@ class Membership:
         one.turn_s = beat.turn_s if one.turn_s == 0 else 0.5 * one.turn_s + 0.5 * beat.turn_s
         if one.state != "member" or not self.sealed:
             return []
-        move = self._balance.hear(executor, beat, self.members, self.shares, may_move=self.attempt is None)
+        move = self._rebalance.measure(executor, beat, self.members, self.shares, may_move=self.attempt is None)
         return [] if move is None else self._move(move)
 
     def _move(self, move: Move) -> list[Instruction]:
@@ -633,24 +635,24 @@ class Membership:
     def on_finished(self, finished: m.Finished) -> list[Instruction]:
         if self.phase != "training":
             return []
-        self._ending.finished[finished.executor] = finished
+        self._completion.finished[finished.executor] = finished
         return self._finish_if_done()
 
     def has_finished(self, executor: int) -> bool:
-        return executor in self._ending.finished
+        return executor in self._completion.finished
 
     def on_result_saved(self) -> list[Instruction]:
-        self._ending.saved = True
+        self._completion.saved = True
         return self._finish_if_done()
 
     def _finish_if_done(self) -> list[Instruction]:
         """The others may follow whoever came to the end, or be gone."""
-        if not self._ending or self.phase != "training":
+        if not self._completion or self.phase != "training":
             return []
         leaving = self.attempt.leaving if self.attempt is not None and self.attempt.switch_sent else ()
-        done = {*self._ending.finished, *leaving}
+        done = {*self._completion.finished, *leaving}
         waiting = [e for e in self.members if e in self.roster and e not in done] if not self._breakage else []
-        instructions = self._ending.conclude(waiting)
+        instructions = self._completion.conclude(waiting)
         if any(isinstance(instruction, Done) for instruction in instructions):
             self.phase = "done"
         return instructions
@@ -689,7 +691,7 @@ class Membership:
         one.noticed = bool(rejoin.noticed)
         self._reference = self._reference or hello
         self.generation = max(self.generation, rejoin.highest, rejoin.generation)
-        self._census.hear(rejoin)
+        self._census.count(rejoin)
 
     def adopted(self, *, saved_digest: str = "") -> list[Instruction]:
         """All that are alive have said who they are: go on with them. There may be a result on disk already."""
@@ -697,7 +699,7 @@ class Membership:
         self.phase, self.reason, self.step = "training", "a new coordinator", max(self.step, found.step)
         self.headway.commit(self.step)
         self.current, self.sealed = found.generation, found.sealed
-        self.members, self.shares, self._ending.finished = found.members, found.shares, found.finished
+        self.members, self.shares, self._completion.finished = found.members, found.shares, found.finished
         if found.waits:
             self._breakage.assume("an executor waited for a coordinator")
         self.goal.reach(self.step - 1)
@@ -708,8 +710,8 @@ class Membership:
         gone = [e for e in self.members if e not in self.roster or self.roster[e].state != "member"]
         if len(gone) == len(self.members):
             return self._recover("no executor was left")
-        if self._ending:
-            self._ending.found(saved_digest)
+        if self._completion:
+            self._completion.found(saved_digest)
             if gone:
                 self._breakage.assume()
             return [*self._announce(), *self._finish_if_done()]
@@ -740,7 +742,7 @@ class Membership:
     def _split(self, members: tuple[int, ...]) -> tuple[int, ...]:
         if self.sealed and members == self.members:
             return self.shares
-        return self._balance.split(members, [self.roster[e].kind for e in members])
+        return self._rebalance.split(members, [self.roster[e].kind for e in members])
 
     def _enter(
         self, members: tuple[int, ...], shares: tuple[int, ...], reason: str, *, generation: int | None = None
@@ -749,7 +751,7 @@ class Membership:
         self.current = generation if generation is not None else self.generation
         self.sealed, self._recovered = False, {}
         self._breakage.mend()
-        self._balance.begin_anew()
+        self._rebalance.begin_anew()
         self.goal.told_anew()
 
     def _formation(self, members: tuple[int, ...], shares: tuple[int, ...], *, beyond: int | None = None) -> Formation:
@@ -772,7 +774,7 @@ class Membership:
             one.unwanted = False
         wanted, _ = self.goal.next(self.step, self.step_s)
         kinds = [self.roster[e].kind for e in self.members if e in self.roster]
-        self._patience.newcomers.clear()
+        self._retry_limits.newcomers.clear()
         if self.goal.refused and sorted(kinds) == sorted(wanted):
             return []  # another one of those that it was given up for
         target = str(wanted.total) if len(set(wanted)) == 1 else f"'{wanted}'"

@@ -29,7 +29,7 @@ class Census:
     waits: bool = False
     finished: dict[int, m.Finished] = field(default_factory=dict)
 
-    def hear(self, rejoin: m.Rejoin) -> None:
+    def count(self, rejoin: m.Rejoin) -> None:
         executor = rejoin.hello.executor
         self.step = max(self.step, rejoin.step)
         if rejoin.state in ("member", "leaving", "finished") and rejoin.generation >= self.generation:

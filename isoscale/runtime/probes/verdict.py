@@ -20,12 +20,12 @@ __all__ = [
     "Anatomy",
     "Cost",
     "HiddenState",
+    "MixVerdict",
     "ModuleFact",
     "ModuleType",
     "Report",
     "Run",
     "StepTime",
-    "Verdict",
     "judge",
 ]
 
@@ -126,7 +126,7 @@ class RunReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class MixVerdict:
     """May the kinds share this job? `mix_at_*` is what a scheduler wants to know; the rest says why."""
 
     #: digests equal and fingerprints equal, so executors of these kinds are not refused
@@ -162,7 +162,7 @@ class Report:
     kinds: tuple[str, ...]
     native_kind: str
     common_profile: str
-    verdict: Verdict
+    verdict: MixVerdict
     cost: Cost
     nondeterministic: list[str]
     modules: list[ModuleType]
@@ -220,14 +220,14 @@ def _verdict(
     seen: Mapping[str, Anatomy],
     operators: Sequence[str],
     cost: Cost,
-) -> Verdict:
+) -> MixVerdict:
     equal = _agree(spec.kinds, elastic)
     same_class = len({anatomy.fingerprint for anatomy in seen.values()}) == 1
     equal_common = _agree(spec.kinds, common)
     since = ""
     if not equal and len(elastic) == len(spec.kinds) and all(run.digest for run in elastic.values()):
         since = "set-up" if len({anatomy.setup for anatomy in seen.values()}) > 1 else "training"
-    return Verdict(
+    return MixVerdict(
         mix_at_elastic=equal and same_class,
         mix_at_heterogeneous=equal_common,
         equal_at_elastic=equal,

@@ -29,9 +29,9 @@ from isoscale.types import JobSpec
 
 __all__ = [
     "Compared",
+    "ReplayResult",
     "Request",
     "RunLog",
-    "Verdict",
     "check_request",
     "compare_loss",
     "make_request",
@@ -80,7 +80,7 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True):
     logged: str
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class ReplayResult(msgspec.Struct, frozen=True, kw_only=True):
     """What came out of a replay."""
 
     #: the last step that was done again

@@ -29,7 +29,7 @@ from isoscale.core.reduction.exchange import LocalExchange
 from isoscale.core.seal import Sealed
 from isoscale.core.totals import Combined
 from isoscale.runtime.checkpoint import state_file
-from isoscale.runtime.tools.replay import Compared, Request, RunLog, Verdict, compare_loss, read_log, replayed_spec
+from isoscale.runtime.tools.replay import Compared, ReplayResult, Request, RunLog, compare_loss, read_log, replayed_spec
 from isoscale.runtime.training.execute import code_of, execute
 from isoscale.runtime.training.job import Job
 from isoscale.runtime.training.loader import Loader, Place
@@ -97,8 +97,8 @@ class _Replayer:
         loop.attach(self)
         loop.approaching = self._staged is not None
 
-    def verdict(self, stopped: str) -> Verdict:
-        return Verdict(
+    def verdict(self, stopped: str) -> ReplayResult:
+        return ReplayResult(
             step=self._step,
             num_compared=self._num_compared,
             loss=self._loss,

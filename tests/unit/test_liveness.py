@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from isoscale.protocol import messages as m
-from isoscale.runtime.coordinator.liveness import Hearing, Verdict
+from isoscale.runtime.coordinator.liveness import KillReason, Liveness
 from isoscale.runtime.membership.roster import Roster
 from isoscale.types import Settings
 
@@ -20,19 +20,19 @@ def never() -> bool:
     raise AssertionError("the system is asked about one that was heard just now")
 
 
-def listening(silences: dict[int, float], holders: tuple[int, ...] | None = None, now: float = 100.0) -> Hearing:
-    hearing = Hearing(SETTINGS)
+def listening(silences: dict[int, float], holders: tuple[int, ...] | None = None, now: float = 100.0) -> Liveness:
+    hearing = Liveness(SETTINGS)
     hearing.listen(silences, silences if holders is None else holders, now)
     return hearing
 
 
-def reason(verdict: Verdict | None) -> str:
+def reason(verdict: KillReason | None) -> str:
     return "" if verdict is None else verdict.reason
 
 
 def test_silence_is_death_while_others_are_heard() -> None:
     hearing = listening({0: 0.5, 1: 10.5})
-    assert hearing.too_silent(1, 10.5, local=False) == Verdict("no heartbeat for 10.5 s", 10.5, 10.0)
+    assert hearing.too_silent(1, 10.5, local=False) == KillReason("no heartbeat for 10.5 s", 10.5, 10.0)
     assert reason(hearing.why_dead(1, 10.5, None, 0.0, lambda: False)) == "no heartbeat for 10.5 s"
 
 
@@ -72,7 +72,7 @@ def test_a_newcomer_that_is_silent_while_members_are_heard() -> None:
 
 
 def test_those_who_are_silent_together_for_too_long_are_given_up_one_at_a_time() -> None:
-    hearing, given_up, silences = Hearing(SETTINGS), [], {0: 0.0, 1: 0.0, 2: 0.0}
+    hearing, given_up, silences = Liveness(SETTINGS), [], {0: 0.0, 1: 0.0, 2: 0.0}
     for second in range(2000):
         hearing.listen(silences, tuple(silences), float(second))
         dead = [e for e in silences if hearing.why_dead(e, silences[e], None, 0.0, lambda: False)]
@@ -89,7 +89,7 @@ def test_those_who_are_silent_together_for_too_long_are_given_up_one_at_a_time()
 
 
 def test_it_is_said_once_that_nobody_is_heard() -> None:
-    hearing = Hearing(SETTINGS)
+    hearing = Liveness(SETTINGS)
     said = [hearing.listen({0: 1.0 * s, 1: 1.0 * s}, (0, 1), 100.0 + s) for s in range(60)]
     assert [text for text in said if text] == [
         "none of 2 executors has been heard for 10 s, so nobody is taken for dead: is their machine out of memory, "
@@ -101,7 +101,7 @@ def test_a_stopped_process_is_dead_after_two_beats() -> None:
     hearing = listening({0: 2.5, 1: 0.1})
     assert hearing.why_dead(0, 1.5, None, 0.0, never) is None
     assert hearing.why_dead(0, 2.5, None, 0.0, lambda: False) is None
-    assert hearing.why_dead(0, 2.5, None, 0.0, lambda: True) == Verdict("stopped by a signal", 2.5, 2.0)
+    assert hearing.why_dead(0, 2.5, None, 0.0, lambda: True) == KillReason("stopped by a signal", 2.5, 2.0)
 
 
 def test_all_that_are_stopped_together_have_the_time_of_one_that_is_silent() -> None:
@@ -147,7 +147,7 @@ def test_everybody_is_judged_by_what_there_is_to_know_of_them() -> None:
 
 
 def test_one_that_sets_itself_up_may_be_silent_for_longer() -> None:
-    hearing = Hearing(Settings(heartbeat_s=0.2, lost_after_s=1.0))
+    hearing = Liveness(Settings(heartbeat_s=0.2, lost_after_s=1.0))
     hearing.listen({0: 0.1, 1: 5.0}, (), 100.0, starting={1})
     assert hearing.why_dead(1, 5.0, None, 0.0, lambda: False) is None
     assert reason(hearing.why_dead(1, 5.0, None, 0.0, lambda: True)) == "stopped by a signal"
