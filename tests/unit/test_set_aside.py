@@ -40,7 +40,7 @@ def go_on(world: World, steps: int = 2) -> None:
 
 
 def told_to_leave(world: World) -> list[int]:
-    return [one.executor for one in world.executors.values() if not one.alive or one.leave]
+    return [one.executor for one in world.executors.values() if not one.alive or one.core.leave]
 
 
 def test_it_goes_over_to_nobody_and_leaves_when_the_others_have_sealed() -> None:
