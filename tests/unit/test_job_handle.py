@@ -13,10 +13,14 @@ from websockets.sync.server import Server, ServerConnection, serve
 
 from isoscale.errors import UserError
 from isoscale.protocol import messages as m
+from isoscale.protocol.status import JobStatus
 from isoscale.runtime.control.executor_link import ADDRESS_FILE
 from isoscale.runtime.control.job_handle import JobHandle
 
 pytestmark = pytest.mark.processes
+
+
+STATUS: JobStatus = {"job": "x.py", "state": "training", "step": 1, "loss": None, "workers": 4, "executors": []}
 
 
 class Coordinator:
@@ -33,7 +37,7 @@ class Coordinator:
                 self.asked.append(request)
                 assert self.prompt.wait(30)
                 target = request.target if isinstance(request, m.Scale) else "status"
-                connection.send(m.encode(m.Reply(ok=True, status={"answers": target})))
+                connection.send(m.encode(m.Reply(ok=True, status={**STATUS, "target": target})))
         except Exception:
             pass
 
@@ -67,8 +71,8 @@ def test_a_late_reply_does_not_answer_the_next_call(tmp_path: Path) -> None:
             handle.scale_to(4)
         coordinator.prompt.set()
         handle.answer_s = 30.0
-        assert handle.scale_to(3) == {"answers": "3"}
-        assert handle.status() == {"answers": "status"}
+        assert handle.scale_to(3)["target"] == "3"
+        assert handle.status()["target"] == "status"
 
 
 def test_a_call_that_was_interrupted_leaves_no_reply_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,7 +83,7 @@ def test_a_call_that_was_interrupted_leaves_no_reply_behind(tmp_path: Path, monk
             patch.setattr("websockets.sync.client.ClientConnection.recv", _interrupted)
             with pytest.raises(KeyboardInterrupt):
                 handle.scale_to(4)
-        assert handle.scale_to(3) == {"answers": "3"}
+        assert handle.scale_to(3)["target"] == "3"
 
 
 def _interrupted(*_: object, **__: object) -> bytes:
@@ -90,12 +94,12 @@ def test_a_handle_outlives_the_coordinator_it_was_made_for(tmp_path: Path) -> No
     with running(first := Coordinator(), tmp_path):
         first.prompt.set()
         handle = JobHandle(tmp_path)
-        assert handle.scale_to(2) == {"answers": "2"}
+        assert handle.scale_to(2)["target"] == "2"
     with pytest.raises(UserError):
         handle.status()
     with running(second := Coordinator(), tmp_path), handle:
         second.prompt.set()
-        assert handle.scale_to(3) == {"answers": "3"}
+        assert handle.scale_to(3)["target"] == "3"
 
 
 def test_a_closed_handle_is_closed_again(tmp_path: Path) -> None:

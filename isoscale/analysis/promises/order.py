@@ -57,12 +57,19 @@ def _judge_generations(history: History, opinion: Opinion) -> None:
     highest: dict[int, int] = {}
     for one in history.generations:
         highest[one.life] = max(highest.get(one.life, 0), one.number)
+    newest = 0
     for step in history.steps:
         number = step.generation
         if number is None or not told:
             continue
         known = any((life, number) in told for life in range(step.life + 1))
-        if not known and number <= highest.get(step.life, 0):
+        # Executors may have gone over, and sealed a step, when a loss made the coordinator begin a recovery instead.
+        overtaken = number > newest and any(
+            one.life == step.life and one.number > number and one.entry.index < step.entry.index
+            for one in history.generations
+        )
+        newest = max(newest, number)
+        if not known and not overtaken and number <= highest.get(step.life, 0):
             what = f"step {step.step} is of generation {number}"
             opinion.find(what, "nobody announced it", index=step.entry.index, t=step.entry.t)
 

@@ -585,6 +585,22 @@ def test_generations_and_terms_grow() -> None:
     assert broken(log)["order"] == "a coordinator of term 1: there had been term 1"
 
 
+def test_a_step_is_of_a_generation_that_was_announced_or_overtaken() -> None:
+    """A loss may overtake a change that executors have made already: its step comes after the recovery began."""
+    log = Log()
+    log.train(2)
+    log.generation = 2
+    log.place(0)
+    log.generation = 2
+    log.train(1)
+    log.generation = 3
+    log.train(2)
+    assert broken(log) == {}
+    log.generation = 2
+    log.train(1)
+    assert broken(log)["order"] == "step 6 is of generation 2: nobody announced it"
+
+
 def test_only_those_who_are_there_take_part() -> None:
     log = Log()
     log.members = [0, 1, 2]
