@@ -158,6 +158,31 @@ def test_the_one_who_hands_over_dies_and_the_others_who_leave_go_on() -> None:
     assert min(world.executors[e].step for e in world.membership.members) > before
 
 
+def test_all_who_leave_die_and_the_newcomer_that_has_the_state_is_the_last_one() -> None:
+    """The coordinator hears of one death, and would go on with the other one, of whose death it has not heard."""
+    world = replacing_all()
+    assert isinstance(world.executors[2].outbox[0], m.Received)
+    world.report(world.executors[2])
+    bury(world, 0)
+    assert world.membership.members == (1,)
+    assert not any(isinstance(order, m.Leave) for order in world.executors[2].inbox)
+    bury(world, 1)
+    assert world.membership.members == (2,)
+    world.settle()
+    assert world.restarts == 0
+    assert world.calm()
+
+
+def test_a_newcomer_that_was_overtaken_goes_when_the_others_have_sealed_a_step() -> None:
+    world = replacing_all()
+    assert isinstance(world.executors[2].outbox[0], m.Received)
+    world.report(world.executors[2])
+    bury(world, 0)
+    world.settle()
+    assert not world.executors[2].alive
+    assert world.restarts == 0
+
+
 def test_those_who_left_are_asked_when_all_who_came_are_gone_and_another_coordinator_rules() -> None:
     """It goes on with the one newcomer that has the state. Whoever handed it over is there until a step is sealed."""
     world = replacing_all()
