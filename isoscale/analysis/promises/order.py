@@ -64,7 +64,7 @@ def _judge_generations(history: History, opinion: Opinion) -> None:
             continue
         known = any((life, number) in told for life in range(step.life + 1))
         # Executors may have gone over, and sealed a step, when a loss made the coordinator begin a recovery instead.
-        overtaken = number > newest and any(
+        overtaken = number >= newest and any(
             one.life == step.life and one.number > number and one.entry.index < step.entry.index
             for one in history.generations
         )

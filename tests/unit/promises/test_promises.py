@@ -592,13 +592,13 @@ def test_a_step_is_of_a_generation_that_was_announced_or_overtaken() -> None:
     log.generation = 2
     log.place(0)
     log.generation = 2
-    log.train(1)
+    log.train(2)
     log.generation = 3
     log.train(2)
     assert broken(log) == {}
     log.generation = 2
     log.train(1)
-    assert broken(log)["order"] == "step 6 is of generation 2: nobody announced it"
+    assert broken(log)["order"] == "step 7 is of generation 2: nobody announced it"
 
 
 def test_only_those_who_are_there_take_part() -> None:
