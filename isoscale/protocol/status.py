@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Literal, NotRequired, TypedDict
 
 __all__ = [
-    "Answer",
     "CheckpointStatus",
     "ExecutorStatus",
     "JobState",
@@ -39,14 +38,6 @@ class ExecutorStatus(TypedDict):
     #: share of a step that it waits for others
     idle: float | None
     last_seen_s: float | None
-
-
-class Answer(TypedDict):
-    """What became of a request."""
-
-    id: int
-    outcome: Outcome
-    detail: str
 
 
 class RequestStatus(TypedDict):
