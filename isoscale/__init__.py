@@ -23,12 +23,14 @@ if TYPE_CHECKING:
         ExecutorLostError,
         IsoscaleError,
         PositionError,
+        StartError,
         TurnRuleError,
         UserCodeError,
         UserError,
     )
     from isoscale.runtime.launch import run
     from isoscale.runtime.training.job import Job
+    from isoscale.runtime.training.on_main import MainRun, OnMain
 
 __all__ = [
     "AuditError",
@@ -37,7 +39,10 @@ __all__ = [
     "ExecutorLostError",
     "IsoscaleError",
     "Job",
+    "MainRun",
+    "OnMain",
     "PositionError",
+    "StartError",
     "TurnRuleError",
     "UserCodeError",
     "UserError",
@@ -56,6 +61,7 @@ __version__ = "0.1.0"
 
 _MODULE_OF = {name: "isoscale.errors" for name in __all__ if name.endswith("Error")}
 _MODULE_OF |= {"Job": "isoscale.runtime.training.job", "run": "isoscale.runtime.launch"}
+_MODULE_OF |= dict.fromkeys(("MainRun", "OnMain"), "isoscale.runtime.training.on_main")
 _MODULE_OF |= {
     "csv_rows": "isoscale.data.readers.rows",
     "iterable": "isoscale.data.readers.iterable",

@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from isoscale.backends.local import born
+from isoscale.backends.system import born
 from isoscale.cli.outcome import report_failure, sizes
 from isoscale.cli.progress import Progress
 from isoscale.cli.reference_progress import ReferenceProgress

@@ -18,18 +18,25 @@ from isoscale.errors import UserError
 
 __all__ = [
     "CA_FILE",
+    "CLUSTER",
     "CODE",
     "COORDINATOR",
     "EXECUTOR",
     "FAULT",
+    "KEY",
     "OUT",
     "REFERENCE",
     "REPLAY",
     "SEED",
+    "SERVICE_FAULT",
+    "SERVICE_JOB",
     "TOKEN_FILE",
+    "WARM",
+    "WARM_DIRECTORY",
     "WORKERS",
     "ca_file",
     "child_environment",
+    "cluster",
     "code",
     "coordinator",
     "executor",
@@ -37,13 +44,21 @@ __all__ = [
     "has_breakpoint_hook",
     "host",
     "is_reference",
+    "key",
     "num_logical_workers",
+    "num_threads",
     "out",
     "python_path",
     "replace",
     "replay",
+    "runtime_directory",
     "seed",
+    "service_fault",
+    "service_job",
+    "set_variable",
     "token_file",
+    "warm_directory",
+    "warm_parent",
 ]
 
 COORDINATOR = "ISOSCALE_COORDINATOR"
@@ -58,6 +73,12 @@ REFERENCE = "ISOSCALE_REFERENCE"
 REPLAY = "ISOSCALE_REPLAY"
 FAULT = "ISOSCALE_FAULT"
 CODE = "ISOSCALE_CODE"
+WARM = "ISOSCALE_WARM"
+WARM_DIRECTORY = "ISOSCALE_WARM_DIRECTORY"
+KEY = "ISOSCALE_KEY"
+SERVICE_JOB = "ISOSCALE_SERVICE_JOB"
+CLUSTER = "ISOSCALE_CLUSTER"
+SERVICE_FAULT = "ISOSCALE_SERVICE_FAULT"
 
 
 def coordinator(environ: Mapping[str, str] = os.environ) -> str | None:
@@ -141,9 +162,56 @@ def code(environ: Mapping[str, str] = os.environ) -> Path | None:
     return _path(CODE, environ)
 
 
+def cluster(environ: Mapping[str, str] = os.environ) -> str | None:
+    """The cluster service that commands talk to: its STATE, or its URL."""
+    return environ.get(CLUSTER) or None
+
+
+def service_fault(environ: Mapping[str, str] = os.environ) -> str | None:
+    """Where a test lets the cluster service die (`cluster.faults`)."""
+    return environ.get(SERVICE_FAULT) or None
+
+
+def key(environ: Mapping[str, str] = os.environ) -> str:
+    """What only the coordinator that started this executor, and its successors, have given to it; "" without one."""
+    return environ.get(KEY, "")
+
+
+def service_job(environ: Mapping[str, str] = os.environ) -> str:
+    """By which a cluster service knows the job whose coordinator this process is to be; "" if none started it."""
+    return environ.get(SERVICE_JOB, "")
+
+
+def warm_parent(environ: Mapping[str, str] = os.environ) -> tuple[int, int] | None:
+    """An open socket to a warm parent (`backends.warm`) that this coordinator has been given, and its process id."""
+    value = environ.get(WARM)
+    if not value:
+        return None
+    socket, _, pid = value.partition(",")
+    if not (socket.isdecimal() and pid.isdecimal()):
+        raise UserError(field=WARM, value=value, problem="not a socket and a process", remedy="leave it unset")
+    return int(socket), int(pid)
+
+
+def warm_directory(environ: Mapping[str, str] = os.environ) -> Path | None:
+    """Where `isoscale warm` and the runs that it serves meet, if not at the usual place."""
+    return _path(WARM_DIRECTORY, environ)
+
+
+def runtime_directory(environ: Mapping[str, str] = os.environ) -> Path | None:
+    """A directory of this user that goes when the user logs out, where the system has one."""
+    return _path("XDG_RUNTIME_DIR", environ)
+
+
 def python_path(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     """Directories that Python's own variable puts on the import path."""
     return tuple(environ.get("PYTHONPATH", "").split(os.pathsep)) if environ.get("PYTHONPATH") else ()
+
+
+def num_threads(environ: Mapping[str, str] = os.environ) -> int | None:
+    """With how many threads kernels compute, by OpenMP's own variable."""
+    value = environ.get("OMP_NUM_THREADS", "")
+    return int(value) if value.isdecimal() else None
 
 
 def has_breakpoint_hook(environ: Mapping[str, str] = os.environ) -> bool:
@@ -164,6 +232,11 @@ def replace(variables: Mapping[str, str]) -> None:
     """Make them this process's whole environment: of a fork that is to be another process (`isoscale.testing`)."""
     os.environ.clear()
     os.environ.update(variables)
+
+
+def set_variable(name: str, value: str) -> None:
+    """For a library that is imported later, in this process."""
+    os.environ[name] = value
 
 
 def _path(name: str, environ: Mapping[str, str]) -> Path | None:

@@ -8,6 +8,7 @@
       PositionError                    executors stand at different places in the script
       AuditError                       executors hold different bits
       ExecutorLostError                an executor died, hung or vanished
+      StartError                       a process was not started, and will not be
       CheckpointError                  a checkpoint cannot be written, found or trusted
 
 Every error has `exit_code`, which the command line exits with, keeps its context in attributes, gives a message of
@@ -26,6 +27,7 @@ __all__ = [
     "ExecutorLostError",
     "IsoscaleError",
     "PositionError",
+    "StartError",
     "TurnRuleError",
     "UserCodeError",
     "UserError",
@@ -139,6 +141,18 @@ class ExecutorLostError(IsoscaleError):
         self.generation = generation
         self.reason = reason
         super().__init__(f"executor {executor} (pid {pid}, generation {generation}) was lost: {reason}")
+
+
+class StartError(IsoscaleError):
+    """Raised by a backend that has no device for a process, or that the system refuses one. There is none then.
+
+    `what` is the device or the program that was asked for.
+    """
+
+    def __init__(self, *, what: str, reason: str) -> None:
+        self.what = what
+        self.reason = reason
+        super().__init__(f"{what}: {reason}")
 
 
 class CheckpointError(IsoscaleError):

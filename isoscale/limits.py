@@ -50,6 +50,7 @@ __all__ = [
     "STEP",
     "STEPS",
     "THREADS",
+    "WARM_MINUTES",
     "Range",
     "decimal",
     "is_decimal",
@@ -105,6 +106,7 @@ LOST_AFTER_S = Range(0.5, 86_400.0)
 NOTICE_S = Range(1.0, 86_400.0)
 PORT = Range(0, 65_535)
 SHARE = Range(0.0, 1.0)
+WARM_MINUTES = Range(0.01, 525_600.0)
 
 #: a device set, a target or a cluster as text: every device of a large machine named one by one has room
 MAX_SPEC_CHARS = 4_096

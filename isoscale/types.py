@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Literal
 
+from isoscale.batches import BatchChange
+
 __all__ = ["JobSpec", "Level", "Order", "Placement", "Settings", "StepPlace", "Whereabouts"]
 
 Level = Literal["off", "elastic", "heterogeneous"]
@@ -116,6 +118,12 @@ class JobSpec:
     #: batch size of training loaders instead of the script's (used by `profile`, whose results nobody keeps); 0: the
     #: script's own
     batch: int = 0
+    #: which batch size a job with `batch_sizes` has from which step on, in ascending order of steps
+    batch_plan: tuple[BatchChange, ...] = ()
+    #: the plan is another run's, which is trained again: nothing else may change the size
+    is_repeat: bool = False
+    #: estimate the gradient noise scale every so many steps; 0: never
+    measure_noise: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +134,8 @@ class Settings:
     spares: int = 0
     #: start processes for executors that are missing; otherwise wait for some to join
     spawn: bool = True
+    #: fork executors from a process that has imported torch already, where that gives the same
+    warm: bool = True
     #: write a checkpoint every so many steps; 0 only when asked
     checkpoint_every: int = 0
     keep_checkpoints: int = 3
@@ -145,6 +155,12 @@ class Settings:
     straggler_steps: int = 10
     #: probability with which a turn is run again on another executor and compared
     audit_turns: float = 0.0
+    #: somebody wants more of the run than its figures: what `job.on_main` makes, and a checkpoint at the end
+    lasting: bool = True
+    #: the line by which a person began the job; "" if none did
+    command: str = ""
+    #: a cluster service grants the job its devices (`runtime.control.grants`), and may want them back at any time
+    granted: bool = False
     #: address that the job's sockets bind to
     host: str = "127.0.0.1"
 

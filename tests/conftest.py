@@ -3,25 +3,73 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # A shell that starts tests in the background has them ignore Ctrl-C, and so would every process that they start.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+from isoscale import env
+
+# A shell that starts tests in the background has them ignore Ctrl-C, and so would every process that they start.
+for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, usual)
 
 
 @pytest.fixture(autouse=True)
 def no_isoscale_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     """The developer's own ISOSCALE_ variables must not change what a test does."""
     for name in list(os.environ):
-        if name.startswith("ISOSCALE_"):
+        if name.startswith("ISOSCALE_") and name != env.WARM_DIRECTORY:
             monkeypatch.delenv(name)
+
+
+#: in a process of its own: begins a warm parent when the first run asks for one; ends with whoever started it
+KEEPER = """
+import os, sys, pathlib
+from isoscale.backends.warm import WarmParents
+from isoscale.backends.warm_sharing import Keeper
+from isoscale.runtime.coordinator.run import WARM_UP
+
+keeper = Keeper(pathlib.Path(sys.argv[1]), WarmParents(WARM_UP, pathlib.Path("/dev/null"), most=8))
+keeper.serve(1.0, lambda: float(os.getppid() != int(sys.argv[2])))
+keeper.close()
+"""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Processes of jobs are forked from warm parents that all tests share, but for tests that say otherwise."""
+    if hasattr(config, "workerinput") or config.option.collectonly:
+        return
+    directory = Path(tempfile.mkdtemp(prefix="isoscale-tests-"))
+    keeper = subprocess.Popen(
+        [sys.executable, "-c", KEEPER, str(directory), str(os.getpid())], stdin=subprocess.DEVNULL
+    )
+    os.environ[env.WARM_DIRECTORY] = str(directory)
+
+    def end() -> None:
+        keeper.kill()
+        keeper.wait()
+        shutil.rmtree(directory, ignore_errors=True)
+
+    config.add_cleanup(end)
 
 
 #: take minutes together and vary what others show; run with `pytest --long`
 LONG = (
+    "tests/cluster/test_it_survives.py::test_death_at_a_transition[submit-directory",
+    "tests/cluster/test_it_survives.py::test_death_at_a_transition[start-intended",
+    "tests/cluster/test_it_survives.py::test_death_at_a_transition[start-recorded",
+    "tests/cluster/test_it_survives.py::test_death_at_a_transition[start-released",
+    "tests/cluster/test_it_survives.py::test_death_at_a_transition[grant-written",
+    "tests/cluster/test_it_survives.py::test_death_at_a_transition[ended-recorded",
+    "tests/integrations/test_transformers.py::test_more_workers_and_more_trainings",
+    "tests/integrations/test_transformers.py::test_executors_come_and_go_in_other_trainings",
+    "tests/integrations/test_transformers.py::test_resumed_as_the_stock_class_resumes",
     "tests/elastic/test_stories.py::test_death_in_a_step",
     "tests/elastic/test_stories.py::test_death_between_steps",
     "tests/elastic/test_stories.py::test_death_of_a_newcomer",
@@ -53,6 +101,9 @@ LONG = (
     "tests/cli/test_stream.py::test_other_tails_have_exact_counts",
     "tests/cli/test_verify.py::test_explain_finds_a_difference_after_a_rescale",
     "tests/cli/test_verify.py::test_what_a_plan_did_not_come_to_is_said",
+    "tests/backends/test_conformance.py::test_local[fingerprints-Warm",
+    "tests/cli/test_replay.py::test_a_run_that_rescaled_and_was_resumed_replays_from_its_checkpoints[4-",
+    "tests/cli/test_replay.py::test_a_run_that_rescaled_and_was_resumed_replays_from_its_checkpoints[8-",
     "tests/cli/test_stream.py::test_everyone_is_killed_and_the_job_resumed",
     "tests/cli/test_mcmisp.py",
     "tests/cli/test_plan_under_fire.py",
@@ -73,7 +124,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="also what takes minutes: more stories, the demo, full disks")
 
 
+#: folders whose tests mostly wait for processes: first, so that at the end nobody waits for one long file
+SLOW = ("tests/docs", "tests/elastic", "tests/benchmarks", "tests/cli", "tests/security", "tests/backends", "tests/ddp")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: next((i for i, one in enumerate(SLOW) if item.nodeid.startswith(one)), len(SLOW)))
     if config.getoption("--long") or any("::" in str(argument) for argument in config.args):
         return
     left_out = [item for item in items if item.nodeid.startswith(LONG)]

@@ -12,7 +12,6 @@ resumed in its middle; and where an executor that reads for one logical worker t
 
 from __future__ import annotations
 
-import argparse
 import gc
 import os
 import random
@@ -30,8 +29,11 @@ from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.distributed import DistributedSampler
 
 from benchmarks.lib import measure
+from benchmarks.lib.options import options as chosen
+from benchmarks.lib.result import save
 from isoscale.data.loader import LogicalLoaders
 
+RESULT, MINUTES = "data_loading", 8
 BATCH, W, AHEAD = 32, 2, 2
 ONE, EIGHT, FIRST_BATCH = 0.97, 0.97, 1.5
 
@@ -213,15 +215,15 @@ def pss_kb(pid: int) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer repetitions; prints, saves nothing")
-    options = parser.parse_args()
+    options = chosen(__doc__)
     torch.set_num_threads(1)
-    blocks, rounds, starts = (1, 4, 3) if options.quick else (4, 8, 15)
+    blocks, rounds, starts = options.pick(smoke=(1, 1, 1), quick=(1, 4, 3), full=(4, 8, 15))
+    most = options.pick(smoke=2, quick=8, full=8)
     rows: list[dict[str, Any]] = []
-    for name, heavy in (("cheap", False), ("augmented", True)):
-        for n, target in ((1, ONE), (8, EIGHT)):
+    for name, heavy in (("cheap", False), ("augmented", True))[options.smoke :]:
+        for n, target in ((1, ONE), (most, EIGHT)):
             batches = (400 if n == 1 else 240) // (8 if heavy and n == 1 else 3 if heavy else 1)
+            batches = options.pick(smoke=8, quick=batches, full=batches)
             size = (batches + 2 * n * W * AHEAD + W) * (rounds + 1) * BATCH
             ratio = throughput(Images(size, heavy), n, blocks=blocks, rounds=rounds, batches=batches)
             speed, meets = 1 / ratio.ratio, 1 / (ratio.ratio - ratio.half_width) >= target
@@ -232,17 +234,16 @@ def main() -> None:
             )
             rows.append({"data": name, "logical_workers": n, "speed": round(speed, 3)} | asdict(ratio))
         dataset = Images(6400, heavy)
-        memory = {"ours": memory_mb(Ours(dataset, 8)), "stock": memory_mb(Stock(dataset, 8))}
+        memory = {"ours": memory_mb(Ours(dataset, most)), "stock": memory_mb(Stock(dataset, most))}
         first = first_batch(dataset, starts)
         worst = max(value for way, value in first.items() if way != "stock") / first["stock"]
-        print(f"{name:9} memory of loader processes in MB for 8 logical workers: {memory}")
+        print(f"{name:9} memory of loader processes in MB for {most} logical workers: {memory}")
         print(
             f"{name:9} first batch in s: {first}; at most {worst:.2f} x  {'met' if worst <= FIRST_BATCH else 'MISSED'}"
         )
         rows.append({"data": name, "memory_mb": memory, "first_batch_s": first, "first_batch_ratio": round(worst, 2)})
-    if not options.quick:
-        targets = {"one": ONE, "eight": EIGHT, "first_batch": FIRST_BATCH}
-        measure.save("data_loading", rows, targets=targets, batch=BATCH, loader_processes=W)
+    targets = {"one": ONE, "eight": EIGHT, "first_batch": FIRST_BATCH}
+    save(RESULT, rows, options, targets=targets, batch=BATCH, loader_processes=W)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ step and takes over what others say. One call is one epoch.
 - Two loader processes: `num_workers=2`, against a stock DataLoader with `num_workers=2` over an iterable data set whose
   copies divide the files among them; from the first batch to the last.
 
+Every row is kept when it is measured; a run that was broken off goes on with the next.
+
     python -m benchmarks.data.stream
 """
 
@@ -25,6 +27,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +37,15 @@ from torch.utils.data import DataLoader, IterableDataset, default_collate, get_w
 
 import isoscale
 from benchmarks.lib import measure
+from benchmarks.lib.options import options as chosen
+from benchmarks.lib.result import Rows
 from isoscale.data.readers import Source
 from isoscale.data.stream import LogicalStream
 from isoscale.data.stream_batches import StreamBatches
 from isoscale.data.stream_rule import Rule
 from isoscale.data.virtual import WorkerOptions
 
+RESULT, MINUTES = "stream", 6
 TARGET = 0.9
 BATCH = 32
 FILES = 8
@@ -195,6 +201,13 @@ class Pair:
             end.send("")
 
 
+def one_process(case: Case, workers: int, buffer: int, *, blocks: int, pairs: int) -> measure.Ratio:
+    def ours() -> Epoch:
+        return stream_epoch(case.batches(case.paths, workers, buffer), range(workers))
+
+    return measure.interleave(lambda: case.plain_epoch(case.paths, buffer), ours, blocks=blocks, pairs=pairs)
+
+
 def two_processes(case: Case, buffer: int, *, blocks: int, pairs: int) -> measure.Ratio:
     shares = (range(4), range(4, 8))
     heard = what_they_hear(case.batches(case.paths, 8, buffer), case.batches(case.paths, 8, buffer), shares)
@@ -224,8 +237,8 @@ class Divided(IterableDataset[Any]):
         return self._case.plain(self._paths[info.id :: info.num_workers], self._buffer)
 
 
-def two_loaders(case: Case, buffer: int, *, rounds: int) -> measure.Ratio:
-    paths = case.paths * AGAIN[case.name]
+def two_loaders(case: Case, buffer: int, *, rounds: int, again: int) -> measure.Ratio:
+    paths = case.paths * again
 
     def stock() -> tuple[int, float]:
         return from_the_first(iter(DataLoader(Divided(case, paths, buffer), batch_size=None, num_workers=2)))
@@ -292,19 +305,20 @@ def image(sample: Any) -> Any:
     return torch.frombuffer(bytearray(sample["bin"]), dtype=torch.uint8).float() / 255, int(sample["cls"])
 
 
-def make_files(directory: Path) -> dict[str, list[Path]]:
+def make_files(directory: Path, part: int) -> dict[str, list[Path]]:
+    """One of so many parts of the usual number of samples."""
     made: dict[str, list[Path]] = {"txt": [], "jsonl": [], "tar": []}
     for i in range(FILES):
         for kind in made:
             made[kind].append(directory / f"{i}.{kind}")
         text = "".join(
-            f"{k} the quick brown fox jumps over the lazy dog {'and again ' * (k % 7)}\n" for k in range(8000)
+            f"{k} the quick brown fox jumps over the lazy dog {'and again ' * (k % 7)}\n" for k in range(8000 // part)
         )
         made["txt"][-1].write_text(text)
-        rows = ({"x": [k % 17 / 3] * 16, "y": k % 2} for k in range(1500))
+        rows = ({"x": [k % 17 / 3] * 16, "y": k % 2} for k in range(1500 // part))
         made["jsonl"][-1].write_text("".join(json.dumps(row) + "\n" for row in rows))
         with tarfile.open(made["tar"][-1], "w") as tar:
-            for k in range(120):
+            for k in range(120 // part if part == 1 else 64):
                 for extension, data in (("bin", bytes(3 * 32 * 32)), ("cls", b"%d" % (k % 10))):
                     info = tarfile.TarInfo(f"{i}-{k:04}.{extension}")
                     info.size = len(data)
@@ -313,44 +327,42 @@ def make_files(directory: Path) -> dict[str, list[Path]]:
 
 
 def main() -> None:
-    options = measure.quick_option(__doc__)
+    options = chosen(__doc__)
     measure.as_executor()
     torch.set_num_threads(1)
-    blocks, pairs, rounds = (2, 4, 3) if options.quick else (5, 8, 12)
-    rows: list[dict[str, Any]] = []
+    blocks, pairs, rounds = options.pick(smoke=(1, 1, 1), quick=(2, 4, 3), full=(3, 3, 4))
+    rows = Rows(RESULT, options, ("case", "processes", "workers", "buffer"))
 
-    def tell(case: Case, how: str, workers: int, buffer: int, ratio: measure.Ratio) -> None:
+    def row(case: Case, how: str, workers: int, buffer: int, measured: Callable[[], measure.Ratio]) -> None:
+        key = {"case": case.name, "processes": how, "workers": workers, "buffer": buffer}
+        if rows.find(**key) is not None:
+            return
+        ratio = measured()
         speed, meets = 1 / ratio.ratio, 1 / (ratio.ratio - ratio.half_width) >= TARGET
         print(
             f"{case.name:22} {how:20} {workers} workers  buffer {buffer:3}  {speed:.2f} of plain iterators "
             f"(control {ratio.control:.2f} +- {ratio.half_width:.2f})  {'met' if meets else 'MISSED'}",
             flush=True,
         )
-        facts = {"case": case.name, "processes": how, "workers": workers, "buffer": buffer, "speed": round(speed, 3)}
-        rows.append(facts | asdict(ratio))
-        if not options.quick:  # what was measured is kept, should the rest be broken off
-            measure.save("stream", rows, target=TARGET, batch=BATCH)
+        rows.put({**key, "speed": round(speed, 3), **asdict(ratio)})
 
     with tempfile.TemporaryDirectory() as directory:
-        files = make_files(Path(directory))
-        for case in [
+        files = make_files(Path(directory), options.pick(smoke=20, quick=1, full=1))
+        cases = [
             Case("text lines", isoscale.text_lines, lines, files["txt"], None, as_list),
             Case("json lines to tensors", isoscale.json_lines, values, files["jsonl"], to_tensor, default_collate),
             Case("tar shards to tensors", isoscale.tar_samples, members, files["tar"], image, default_collate),
-        ]:
+        ]
+        for case in cases:
             for workers, buffer in ((1, 0), (8, 0), (8, 100)):
-                ratio = measure.interleave(
-                    lambda case=case, buffer=buffer: case.plain_epoch(case.paths, buffer),  # type: ignore[misc]
-                    lambda case=case, workers=workers, buffer=buffer: stream_epoch(  # type: ignore[misc]
-                        case.batches(case.paths, workers, buffer), range(workers)
-                    ),
-                    blocks=blocks,
-                    pairs=pairs,
-                )
-                tell(case, "one process", workers, buffer, ratio)
-            for buffer in (0, 100):
-                tell(case, "two processes", 8, buffer, two_processes(case, buffer, blocks=blocks, pairs=pairs))
-                tell(case, "two loader processes", 8, buffer, two_loaders(case, buffer, rounds=rounds))
+                alone = partial(one_process, case, workers, buffer, blocks=blocks, pairs=pairs)
+                row(case, "one process", workers, buffer, alone)
+            for buffer in (0,) if options.smoke else (0, 100):
+                row(case, "two processes", 8, buffer, partial(two_processes, case, buffer, blocks=blocks, pairs=pairs))
+                again = options.pick(smoke=1, quick=AGAIN[case.name], full=AGAIN[case.name])
+                loaders = partial(two_loaders, case, buffer, rounds=rounds, again=again)
+                row(case, "two loader processes", 8, buffer, loaders)
+    rows.finish(target=TARGET, batch=BATCH)
 
 
 if __name__ == "__main__":

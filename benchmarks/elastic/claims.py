@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from benchmarks.elastic.commits import step_seconds
 from benchmarks.lib.claims import Parts, Result, Row, verdict
 
 
@@ -15,13 +16,14 @@ def elastic(result: Result) -> Iterator[Row]:
             yield f"{target['what']}, {target['model']}", target["target"], measured, verdict(target["meets"])
     for entry in result["summary"]:
         if "gap_s" in entry:
-            gap, steps = entry["gap_s"], entry["gap_steps"]["median"]
+            gap, step = entry["gap_s"], step_seconds(entry)
             lost, whole = entry["lost_steps"]["max"], entry["runs"] - entry["failed"]
             yield (
                 f"{entry['system']}, {entry['scenario']}, {entry['model']}",
                 "",
-                f"gap {gap['median']:.2f} s ({gap['min']:.2f}-{gap['max']:.2f}), {steps:.1f} steps; at most {lost:g} "
-                f"committed steps lost; digest of the undisturbed run in {entry['same_digest']} of {whole}",
+                f"gap {gap['median']:.3f} s ({gap['min']:.3f}-{gap['max']:.3f}), a step {step:.3f} s, gap less one "
+                f"step {gap['median'] - step:.3f} s; at most {lost:g} committed steps lost; "
+                f"digest of the undisturbed run in {entry['same_digest']} of {whole}",
                 f"{entry['failed']} of {entry['runs']} did not recover" if entry["failed"] else "",
             )
         elif entry["failed"]:
@@ -52,7 +54,7 @@ def elastic_steady(result: Result) -> Iterator[Row]:
         yield (
             f"step over the static core's, N = {row['workers']} on {row['executors']} executors, {row['model']}",
             f"at most {row['limit']:.2f}x",
-            f"{row['ratio']:.4f}x +- {row['half_width']:.4f}",
+            f"{row['ratio']:.4f}x +- {row['half_width']:.4f} ({row['pairs']} pairs of steps)",
             verdict(row["meets"]),
         )
 
@@ -87,10 +89,33 @@ def elastic_executors(result: Result) -> Iterator[Row]:
     yield "digest after all of these", "that of one executor", "", verdict(result["same_digest"])
 
 
+#: what starting was measured with, by the name of the variant
+_STARTED = {
+    "kept": "warm parents that `isoscale warm` had ready",
+    "warm": "a warm parent of the run's own",
+    "spawned": "every process afresh",
+}
+
+
+def elastic_start(result: Result) -> Iterator[Row]:
+    for entry in result["summary"]:
+        # Starting afresh stands there for comparison.
+        is_judged = entry["limit_s"] is not None and entry["started"] != "spawned"
+        yield (
+            f"{entry['what']}, {entry['model']}, {_STARTED[entry['started']]}",
+            f"at most {entry['limit_s']:g} s" + ("" if entry["what"] == "first step" else " plus one step")
+            if is_judged
+            else "",
+            f"{entry['less_one_step_s']:.3f} s ({entry['min']:.3f}-{entry['max']:.3f}, {entry['times']} times)",
+            verdict(entry["meets"]) if is_judged else "",
+        )
+
+
 PARTS: Parts = {
     "elastic": elastic,
     "elastic_unequal": elastic_unequal,
     "elastic_steady": elastic_steady,
     "elastic_checkpoint": elastic_checkpoint,
     "elastic_executors": elastic_executors,
+    "elastic_start": elastic_start,
 }

@@ -8,43 +8,50 @@ one thread per worker, gloo on loopback. Every worker writes a line per committe
 - committed steps lost, and launch to first step;
 - whether the final parameters are those of the undisturbed run of the same system at constant size 2.
 
+Each run is kept when it is over; a run of the benchmark that was broken off goes on with the next.
+
 Scenarios: `scale out` 1 -> 2, `scale in` 2 -> 1 (isoscale: by `isoscale scale`; peers: SIGTERM), `notice` (isoscale:
 SIGTERM of an executor), `migrate` (isoscale), `kill` (`kill -9` of one worker of two), `kill node` (torchrun: of agent
-and worker), `kill first` (isoscale: of the first executor). Runs of all systems alternate within a repetition.
+and worker), `kill first` (isoscale: of the first executor). In the first repetition runs of all systems alternate. The
+others are isoscale's only: its gaps are fractions of a second and are judged by the longest, peers' are seconds, by
+time-outs and start-ups that repeat (`--peers` repeats them as well).
 
-    python -m benchmarks.elastic.gaps                       # everything: about an hour
+    python -m benchmarks.elastic.gaps
     python -m benchmarks.elastic.gaps --quick --systems torchft --scenarios "scale out"
 """
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import random
 import shutil
-import signal
-import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.elastic.commits import disturbance, median_step, summary, targets
+import torch
+
+from benchmarks.elastic.commits import disturbance, median_step, summary, table, targets
 from benchmarks.elastic.job import NotReachedError
 from benchmarks.elastic.systems import PEERS, WORKERS, IsoscaleRun, Run, systems
-from benchmarks.lib.measure import save
-from benchmarks.lib.models import workloads
-from benchmarks.peers.environments import default_cache, torchft_environment
+from benchmarks.lib.models import PACED, workload
+from benchmarks.lib.options import Options, parsed, parser
+from benchmarks.lib.result import Rows
+from benchmarks.peers.committed import save_whole
+from benchmarks.peers.environments import default_cache, is_made, torchft_environment
+
+RESULT, MINUTES = "elastic", 18
 
 #: by workload: steps in all, and the step at which the event comes
-LENGTHS = {0: (240, 40), 1: (120, 30)}
+LENGTHS = {0: (100, 16), 1: (40, 12), PACED: (70, 8)}
+#: of a smoke run: the shortest way through every part
+SMOKE = {"isoscale": ("kill",), "torchrun": ("constant 2",), "torchft": ("kill",)}
 LIMIT_S = 180.0
 CONSTANT = "constant 2"
 
 
 def final_parameters(path: Path) -> dict[str, Any]:
-    import torch
-
     found: dict[str, Any] = torch.load(path, weights_only=True)["model"]
     return found
 
@@ -54,25 +61,19 @@ def digest_of(parameters: dict[str, Any]) -> str:
     for name in sorted(parameters):
         tensor = parameters[name].contiguous()
         total.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
-        total.update(tensor.reshape(-1).view(dtype=_bytes()).numpy().data)
+        total.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return total.hexdigest()
-
-
-def _bytes() -> Any:
-    import torch
-
-    return torch.uint8
 
 
 def largest_difference(a: dict[str, Any], b: dict[str, Any]) -> float:
     return max(float((a[name].double() - b[name].double()).abs().max()) for name in a if a[name].numel())
 
 
-def run_once(kind: type[Run], scenario: str, workload: int, folder: Path, seed: int) -> dict[str, Any]:
+def run_once(kind: type[Run], scenario: str, number: int, folder: Path, seed: int) -> dict[str, Any]:
     """One run; what cannot be measured because the system did not come through is `failed`."""
-    steps, event_step = LENGTHS[workload]
+    steps, event_step = LENGTHS[number]
     constant, size = scenario == CONSTANT, 1 if scenario == "scale out" else WORKERS
-    run = kind(folder, workload, steps)
+    run = kind(folder, number, steps)
     row: dict[str, Any] = {"system": kind.name, "scenario": scenario}
     try:
         run.start(size, constant=constant)
@@ -104,16 +105,23 @@ def measured(run: Run, event_t: float) -> dict[str, Any]:
     return {name: round(value, 4) if isinstance(value, float) else value for name, value in numbers.items()}
 
 
-def compare_with_constant(rows: list[dict[str, Any]]) -> None:
-    """Adds what became of the bits; drops the parameters themselves."""
-    references = {(row["model"], row["system"]): row for row in rows if row["scenario"] == CONSTANT and "_final" in row}
-    for row in rows:
-        reference = references.get((row["model"], _family(row["system"])))
-        if "_final" in row and reference is not None:
-            row["same_digest"] = row["digest"] == reference["digest"]
-            row["largest_difference"] = largest_difference(row["_final"], reference["_final"])
-    for row in rows:
-        row.pop("_final", None)
+class References:
+    """Final parameters of the first undisturbed run of each system, beside the rows until all are there."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def compare(self, row: dict[str, Any]) -> None:
+        """Adds what became of the bits; takes the parameters themselves out of the row."""
+        final = row.pop("_final", None)
+        path = self._folder / f"{row['model']}-{_family(row['system'])}.pt".replace(" ", "-")
+        if final is not None and row["scenario"] == CONSTANT and not path.exists():
+            save_whole(final, path)
+        if final is not None and path.exists():
+            reference = torch.load(path, weights_only=True)
+            row["same_digest"] = row["digest"] == digest_of(reference)
+            row["largest_difference"] = largest_difference(final, reference)
 
 
 def _family(system: str) -> str:
@@ -137,71 +145,89 @@ def show(row: dict[str, Any]) -> None:
     )
 
 
-def chosen_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repetitions", type=int, default=3)
-    parser.add_argument("--quick", action="store_true", help="one repetition; prints, saves nothing")
-    parser.add_argument("--cache", type=Path, default=default_cache(), help="where the peers' environments live")
-    parser.add_argument("--systems", default="isoscale,torchrun,torchft", help="of these, comma-separated")
-    parser.add_argument("--scenarios", default="", help="only these, comma-separated; constant 2 runs anyway")
-    parser.add_argument("--models", default="1,0", help="1: transformer 26 MB, 0: convnet 6.5 MB")
-    parser.add_argument("--spares", type=int, default=0, help="warm processes for isoscale")
-    parser.add_argument("--keep", type=Path, help="keep all files of all runs here")
-    return parser.parse_args()
+def chosen_options() -> Options:
+    made = parser(__doc__)
+    made.add_argument("--repetitions", type=int, default=3)
+    made.add_argument("--peers", type=int, default=1, help="repetitions in which torchrun and torchft take part")
+    made.add_argument("--cache", type=Path, default=default_cache(), help="where the peers' environments live")
+    made.add_argument("--systems", default="isoscale,torchrun,torchft", help="of these, comma-separated")
+    made.add_argument("--scenarios", default="", help="only these, comma-separated; constant 2 runs anyway")
+    made.add_argument("--models", default="", help="1: transformer 26 MB, 0: convnet 6.5 MB; both by default")
+    made.add_argument("--spares", type=int, default=0, help="warm processes for isoscale")
+    made.add_argument("--keep", type=Path, help="keep all files of all runs here")
+    return parsed(made)
 
 
-def all_runs(options: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
+def kinds_of(options: Options) -> list[type[Run]]:
+    """The systems that were asked for; a smoke run takes those that are there and says what it leaves out."""
     wanted = options.systems.split(",")
+    if options.smoke and "torchft" in wanted and not is_made(options.cache):
+        print(f"skipped: torchft, which has no environment in {options.cache.name} yet (a longer run makes it)")
+        wanted.remove("torchft")
     environment = torchft_environment(options.cache) if "torchft" in wanted else None
     kinds = [kind for kind in systems(environment) if _family(kind.name) in wanted]
+    return [kind for kind in kinds if not options.smoke or kind.name in SMOKE]
+
+
+def plan_of(options: Options, kinds: list[type[Run]], repetition: int) -> list[tuple[type[Run], str]]:
+    """Undisturbed runs first, which the others are compared with; then all systems and scenarios in turn."""
     only = [name.strip() for name in options.scenarios.split(",") if name.strip()]
+    if repetition >= options.peers:
+        kinds = [kind for kind in kinds if kind.name == IsoscaleRun.name]
+    plan = [
+        (kind, scenario)
+        for kind in kinds
+        for scenario in (SMOKE[kind.name] if options.smoke else kind.scenarios)
+        if not only or scenario in only
+    ]
+    random.Random(repetition).shuffle(plan)
+    constant = [(kind, CONSTANT) for kind in kinds if kind.name == _family(kind.name)]
+    return plan if options.smoke or (only and options.quick) else constant + plan
+
+
+def all_runs(options: Options, folder: Path) -> Rows:
+    kinds = kinds_of(options)
     IsoscaleRun.options = ("--spares", str(options.spares)) if options.spares else ()
-    rows: list[dict[str, Any]] = []
-    for workload in map(int, options.models.split(",")):
-        model = workloads()[workload].name
-        for repetition in range(1 if options.quick else options.repetitions):
-            plan = [
-                (kind, scenario)
-                for kind in kinds
-                for scenario in ((CONSTANT,) if kind.name == _family(kind.name) else ()) + kind.scenarios
-                if not only or scenario in only or (scenario == CONSTANT and not options.quick)
-            ]
-            random.Random(repetition).shuffle(plan)
-            for kind, scenario in plan:
-                place = folder / f"{len(rows):03}-{kind.name.split(',')[0]}-{scenario}".replace(" ", "-")
-                row = {"model": model, "repetition": repetition}
-                row |= run_once(kind, scenario, workload, place, seed=len(rows))
-                rows.append(row)
+    asked = {name: getattr(options, name) for name in ("systems", "scenarios", "models", "spares", "peers")}
+    rows = Rows(RESULT, options, ("model", "repetition", "system", "scenario"), **asked)
+    references = References(rows.folder or folder / "references")
+    models = options.models or options.pick(smoke=str(PACED), quick="0", full="1,0")
+    repetitions = options.pick(smoke=1, quick=1, full=options.repetitions)
+    for number in map(int, models.split(",")):
+        for repetition in range(repetitions):
+            plan = plan_of(options, kinds, repetition)
+            for at, (kind, scenario) in enumerate(plan):
+                known = {"model": workload(number).name, "repetition": repetition}
+                if rows.find(**known, system=kind.name, scenario=scenario) is not None:
+                    continue
+                seed = repetition * 100 + at
+                place = folder / f"{number}-{seed:03}-{kind.name.split(',')[0]}-{scenario}".replace(" ", "-")
+                row = known | run_once(kind, scenario, number, place, seed)
+                references.compare(row)
+                rows.put(row)
+                print(f"[{repetition + 1}/{repetitions} {at + 1}/{len(plan)}] ", end="")
                 show(row)
                 if not options.keep:
                     shutil.rmtree(place, ignore_errors=True)
-    compare_with_constant(rows)
     return rows
 
 
 def main() -> None:
     options = chosen_options()
-    # So that whatever ends this process, the processes it started end too.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.keep or Path(temporary)
         rows = all_runs(options, folder.resolve())
-    summed = summary(rows)
-    for entry in summed:
-        if "gap_s" in entry:
-            gap = entry["gap_s"]
-            print(
-                f"{entry['model']:18} {entry['system']:32} {entry['scenario']:10} gap {gap['median']:7.3f} s "
-                f"({gap['min']:.3f}-{gap['max']:.3f})  same digest {entry['same_digest']} of {entry['runs']}  "
-                f"failed {entry['failed']}"
-            )
+    summed = summary(rows.all())
+    print("\n" + table(summed) + "\n")
     found = targets(summed)
     for target in found:
         met = "met" if target["meets"] else "missed" if target.get("for_information") else "MISSED"
         print(f"{target['model']:18} {target['what']:70} {target['target']:14} {target['value']:9} {met}")
-    if not options.quick:
-        notes = (PEERS / "README.md").read_text()
-        save("elastic", rows, summary=summed, targets=found, repetitions=options.repetitions, peers=notes.splitlines())
+    notes = (PEERS / "README.md").read_text()
+    repeated = {"repetitions": options.repetitions, "repetitions_of_peers": options.peers}
+    rows.finish(summary=summed, targets=found, **repeated, peers=notes.splitlines())
+    if options.smoke and (failed := [row for row in rows.all() if "failed" in row]):
+        raise SystemExit(f"did not come through: {[(row['system'], row['failed']) for row in failed]}")
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from benchmarks.elastic.commits import commits_of, read_lines
 from benchmarks.elastic.job import IsoscaleJob, NotReachedError, job, wait_for
 from benchmarks.lib.processes import ROOT
 
+STARTS = ("benchmarks.elastic.training",)
 SCRIPT = Path(__file__).resolve().parent / "training.py"
 WARM_UP = 4
 _LIMIT_S = 120.0

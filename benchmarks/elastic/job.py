@@ -20,6 +20,8 @@ from typing import Any
 
 from benchmarks.lib.processes import ROOT
 
+#: what runs in the processes of a job
+STARTS = ("isoscale.runtime.coordinator", "isoscale.runtime.executor", "isoscale.backends", "isoscale.runtime.launch")
 #: gloo on loopback and one thread, for every system alike
 ENVIRONMENT = {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
 POLL_S = 0.02
@@ -78,7 +80,7 @@ class IsoscaleJob:
     ) -> None:
         self.out = out
         self.events = Events(out / "events.jsonl")
-        self._environment = {**os.environ, **ENVIRONMENT, "PYTHONPATH": _path(root), **(environment or {})}
+        self._environment = {**os.environ, **variables(root), **(environment or {})}
         arguments = [str(script), "--workers", str(workers), "--executors", str(executors), "--out", str(out)]
         if root != ROOT:
             self._check_tree(root)
@@ -192,9 +194,9 @@ class IsoscaleJob:
             raise NotReachedError(f"isoscale run gave {code} at step {self.step()}, before step {step}: {self.tail()}")
 
 
-def _path(root: Path) -> str:
-    """isoscale of this tree. The script is ours in any case, and so is what it imports of the benchmarks."""
-    return os.pathsep.join(map(str, dict.fromkeys([root, ROOT])))
+def variables(root: Path = ROOT) -> dict[str, str]:
+    """For isoscale of this tree. The script is ours in any case, and so is what it imports of the benchmarks."""
+    return {**ENVIRONMENT, "PYTHONPATH": os.pathsep.join(map(str, dict.fromkeys([root, ROOT])))}
 
 
 @contextmanager

@@ -11,14 +11,14 @@ import time
 
 import torch
 
-from benchmarks.lib.models import workloads
+from benchmarks.lib.models import workload
 
 _COPIES, _PAUSE_S = 60, 0.05
 
 
 def main() -> None:
     torch.set_num_threads(1)
-    state = [torch.randn_like(p) for p in workloads()[int(sys.argv[1])].make().parameters() for _ in range(2)]
+    state = [torch.randn_like(p) for p in workload(int(sys.argv[1])).make().parameters() for _ in range(2)]
     target = [torch.empty_like(t).zero_() for t in state]
     spent = []
     for _ in range(_COPIES):

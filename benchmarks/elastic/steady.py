@@ -10,21 +10,21 @@ order; the control is the static core once more.
 
 from __future__ import annotations
 
-import argparse
 import io
-import signal
 import subprocess
-import sys
 import tarfile
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from benchmarks.elastic.gate import Side, interleaved
-from benchmarks.lib.measure import ratio_of, save
-from benchmarks.lib.models import workloads
+from benchmarks.lib.measure import ratio_of
+from benchmarks.lib.models import TINY, workload
+from benchmarks.lib.options import Options, parsed, parser
 from benchmarks.lib.processes import ROOT
+from benchmarks.lib.result import Rows
 
+RESULT, MINUTES = "elastic_steady", 7
 STATIC_COMMIT = "a1e20ce"
 LIMIT = 1.01
 #: a control that strays further says that the machine was busy, and nothing about the runtime
@@ -47,19 +47,21 @@ def without_benchmarks(tree: Path, folder: Path) -> Path:
     return folder
 
 
-def row_of(workload: int, workers: int, executors: int, static: Path, folder: Path, options: Any) -> dict[str, Any]:
+def row_of(number: int, workers: int, executors: int, static: Path, folder: Path, options: Options) -> dict[str, Any]:
     before, now = Side(workers, executors, root=static), Side(workers, executors, root=options.tree)
+    # A smoke run spares the third job.
+    sides = {"a": before, "b": now} | ({} if options.smoke else {"control": before})
     times = interleaved(
-        {"a": before, "b": now, "control": before},
-        workload,
+        sides,
+        number,
         folder,
-        blocks=1 if options.quick else options.blocks,
-        rounds=1 if options.quick else max(1, options.pairs // STEPS),
+        blocks=options.pick(smoke=1, quick=1, full=options.blocks),
+        rounds=options.pick(smoke=1, quick=2, full=max(1, options.pairs * executors // workers // STEPS)),
         steps=STEPS,
     )
-    found = ratio_of(times)
+    found = ratio_of({"control": times["a"], **times})
     row = {
-        "model": workloads()[workload].name,
+        "model": workload(number).name,
         "workers": workers,
         "executors": executors,
         **vars(found),
@@ -76,28 +78,29 @@ def row_of(workload: int, workers: int, executors: int, static: Path, folder: Pa
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="one short block; prints, saves nothing")
-    parser.add_argument("--blocks", type=int, default=5)
-    parser.add_argument("--pairs", type=int, default=100, help="steps of each side in a block")
-    parser.add_argument("--models", default="1,0", help="1: transformer 26 MB, 0: convnet 6.5 MB")
-    parser.add_argument("--sizes", default="2x2,8x2,2x1", help="logical workers x executors")
-    parser.add_argument("--commit", default=STATIC_COMMIT, help="the static core")
-    parser.add_argument("--tree", type=Path, default=ROOT, help="the elastic runtime, if not this tree's")
-    options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    rows = []
+    made = parser(__doc__)
+    made.add_argument("--blocks", type=int, default=4)
+    made.add_argument("--pairs", type=int, default=40, help="steps of each side in a block, of two turns each")
+    made.add_argument("--models", default="", help="1: transformer 26 MB, 0: convnet 6.5 MB; both by default")
+    made.add_argument("--sizes", default="", help="logical workers x executors, by default 2x2,8x2")
+    made.add_argument("--commit", default=STATIC_COMMIT, help="the static core")
+    made.add_argument("--tree", type=Path, default=ROOT, help="the elastic runtime, if not this tree's")
+    options = parsed(made)
+    models = options.models or options.pick(smoke=str(TINY), quick="0", full="1,0")
+    sizes = options.sizes or options.pick(smoke="2x1", quick="2x2", full="2x2,8x2")
+    asked = {"commit": options.commit, "blocks": options.blocks, "pairs": options.pairs, "tree": options.tree == ROOT}
+    rows = Rows(RESULT, options, ("model", "workers", "executors"), **asked)
     with tempfile.TemporaryDirectory() as temporary:
         static = unpacked(options.commit, Path(temporary) / "static")
         if options.tree != ROOT:
             options.tree = without_benchmarks(options.tree, Path(temporary) / "elastic")
-        for workload in map(int, options.models.split(",")):
-            for size in options.sizes.split(","):
+        for number in map(int, models.split(",")):
+            for size in sizes.split(","):
                 workers, executors = map(int, size.split("x"))
-                folder = Path(temporary) / f"{workload}-{size}"
-                rows.append(row_of(workload, workers, executors, static, folder, options))
-    if not options.quick:
-        save("elastic_steady", rows, static_commit=options.commit)
+                if rows.find(model=workload(number).name, workers=workers, executors=executors) is None:
+                    folder = Path(temporary) / f"{number}-{size}"
+                    rows.put(row_of(number, workers, executors, static, folder, options))
+    rows.finish(static_commit=options.commit)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from benchmarks.elastic.job import ENVIRONMENT, IsoscaleJob, NotReachedError, pa
 from benchmarks.lib.processes import ROOT
 from isoscale.backends.local import ALLOCATOR
 
+STARTS = ("benchmarks.peers",)
 PEERS = ROOT / "benchmarks" / "peers"
 WORKERS = 2
 

@@ -12,14 +12,11 @@ import time
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
-from torch.utils.data import TensorDataset
 
 import isoscale
-from benchmarks.lib.models import Workload, workloads
+from benchmarks.lib.models import workload
 from benchmarks.peers.committed import MOMENTUM, RATE, commit_log
 
-TINY = -1
 _POLL_S = 0.002
 
 
@@ -31,14 +28,6 @@ def chosen() -> argparse.Namespace:
     parser.add_argument("--gate", type=Path)
     parser.add_argument("--pause-ms", type=float, default=0.0, help="after every step")
     return parser.parse_args()
-
-
-def workload(number: int) -> Workload:
-    if number != TINY:
-        return workloads()[number]
-    generator = torch.Generator().manual_seed(0)
-    data = TensorDataset(torch.randn(4096, 8, generator=generator), torch.randint(0, 4, (4096,), generator=generator))
-    return Workload("tiny", lambda: torch.nn.Linear(8, 4), lambda m, x, y: F.cross_entropy(m(x), y), data, 4)
 
 
 def wait_at(gate: Path | None, step: int) -> None:

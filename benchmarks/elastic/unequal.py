@@ -15,11 +15,8 @@ runs without it (`--no-rebalance`: 4 and 4) alternate. Steps count from when the
 
 from __future__ import annotations
 
-import argparse
 import random
-import signal
 import statistics
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -29,18 +26,22 @@ from benchmarks.elastic.commits import commits_of, median_step, read_lines
 from benchmarks.elastic.gate import SCRIPT
 from benchmarks.elastic.job import IsoscaleJob, job
 from benchmarks.elastic.slow import cpu_seconds, slowed
-from benchmarks.lib.measure import save
-from benchmarks.lib.models import workloads
+from benchmarks.lib.models import PACED, workload
+from benchmarks.lib.options import parsed, parser
+from benchmarks.lib.result import Rows
 from isoscale.scheduling.planner import best_split, split_seconds
 
+RESULT, MINUTES = "elastic_unequal", 6
 WORKERS, EXECUTORS, TIMES = 8, 2, 3.0
-SETTLE_STEPS, STEPS = 30, 70
+#: steps until the split has settled, and in all
+LENGTH, SHORT = (25, 45), (10, 80)
 OVER_EVEN, OF_PREDICTED = 1.5, 0.95
 
 
-def run_once(workload: int, *, rebalance: bool, folder: Path) -> dict[str, Any]:
+def run_once(number: int, *, rebalance: bool, folder: Path, length: tuple[int, int]) -> dict[str, Any]:
     """One run with its last executor slowed from the first step on."""
-    arguments = ["--workload", workload, "--steps", STEPS, "--commits", folder / "commits"]
+    settle, steps = length
+    arguments = ["--workload", number, "--steps", steps, "--commits", folder / "commits"]
     options = [] if rebalance else ["--no-rebalance"]
     with job(
         SCRIPT, folder / "run", workers=WORKERS, executors=EXECUTORS, options=options, script_args=arguments
@@ -48,18 +49,18 @@ def run_once(workload: int, *, rebalance: bool, folder: Path) -> dict[str, Any]:
         one.wait_step(1)
         slow = one.pids()[one.members()[-1]]
         with slowed(slow, TIMES):
-            one.wait_step(SETTLE_STEPS, 240.0)
+            one.wait_step(settle, 240.0)
             began, cpu = time.monotonic(), cpu_seconds(slow)
-            one.wait_step(STEPS - 5, 240.0)
+            one.wait_step(steps - 5, 240.0)
             share = (cpu_seconds(slow) - cpu) / (time.monotonic() - began)
         digest = one.wait_end()["digest"]
-        steady = [c for c in commits_of(read_lines(folder / "commits")) if SETTLE_STEPS <= c.step <= STEPS - 5]
+        steady = [c for c in commits_of(read_lines(folder / "commits")) if settle <= c.step <= steps - 5]
         return {
             "rebalance": rebalance,
             "step_s": round(median_step(steady), 4),
             "digest": digest,
             "shares": shares(one),
-            "turn_s": turn_seconds(one),
+            "turn_s": turn_seconds(one, settle),
             "slow_cpu_share": round(share, 3),
         }
 
@@ -68,9 +69,9 @@ def shares(one: IsoscaleJob) -> list[int]:
     return list(one.events.of("generation")[-1]["shares"])
 
 
-def turn_seconds(one: IsoscaleJob) -> list[float]:
+def turn_seconds(one: IsoscaleJob, settle: int) -> list[float]:
     """Median of the executors' own measurements since things settled, in the order of members."""
-    settled = next((e["t"] for e in one.events.of("step") if e["step"] == SETTLE_STEPS), 0.0)
+    settled = next((e["t"] for e in one.events.of("step") if e["step"] == settle), 0.0)
     speeds = [e for e in one.events.of("executor_speed") if e["t"] >= settled and e["turn_s"]]
     return [
         round(statistics.median(e["turn_s"] for e in speeds if str(e["executor"]) == member), 5)
@@ -111,30 +112,30 @@ def row_of(model: str, runs: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="one pair of the smaller model; prints, saves nothing")
-    parser.add_argument("--repetitions", type=int, default=3)
-    options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    order, rows = random.Random(0), []
-    for workload in (0,) if options.quick else (0, 1):
-        runs = []
-        for repetition in range(1 if options.quick else options.repetitions):
+    made = parser(__doc__)
+    made.add_argument("--repetitions", type=int, default=2)
+    options = parsed(made)
+    rows = Rows(RESULT, options, ("model", "repetition", "rebalance"), repetitions=options.repetitions)
+    found = []
+    for number in options.pick(smoke=(PACED,), quick=(0,), full=(0, 1)):
+        order, model = random.Random(0), workload(number).name
+        for repetition in range(options.pick(smoke=1, quick=1, full=options.repetitions)):
             for rebalance in order.sample([False, True], 2):
-                with tempfile.TemporaryDirectory() as temporary:
-                    run = run_once(workload, rebalance=rebalance, folder=Path(temporary).resolve())
-                runs.append(run)
-                print(f"{repetition} rebalance {rebalance!s:5} {run}", flush=True)
-        row = row_of(workloads()[workload].name, runs)
-        rows.append(row)
+                if rows.find(model=model, repetition=repetition, rebalance=rebalance) is None:
+                    with tempfile.TemporaryDirectory() as temporary:
+                        folder, length = Path(temporary).resolve(), SHORT if options.smoke else LENGTH
+                        run = run_once(number, rebalance=rebalance, folder=folder, length=length)
+                    rows.put({"model": model, "repetition": repetition, **run})
+                    print(f"{repetition} rebalance {rebalance!s:5} {run}", flush=True)
+        row = row_of(model, [row for row in rows.all() if row["model"] == model])
+        found.append(row)
         print(
             f"{row['model']:18} {row['times_slower']}x slower, split {row['settled_splits'][-1]}: over even "
             f"{row['over_even']} (at least {OVER_EVEN}), of predicted {row['of_predicted']} (at least {OF_PREDICTED}), "
             f"digests {'equal' if row['same_digest'] else 'DIFFER'}",
             flush=True,
         )
-    if not options.quick:
-        save("elastic_unequal", rows, workers=WORKERS, executors=EXECUTORS, slowed_by="SIGSTOP/SIGCONT, 3 ms of 9 ms")
+    rows.finish(found, workers=WORKERS, executors=EXECUTORS, slowed_by="SIGSTOP/SIGCONT, 3 ms of 9 ms")
 
 
 if __name__ == "__main__":

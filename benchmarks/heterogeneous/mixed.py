@@ -18,7 +18,6 @@ measurement and waits while others run; blocks of steps come in random order. Th
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
@@ -32,15 +31,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.lib.measure import Ratio, percentile, ratio_of, save
+from benchmarks.lib.measure import Ratio, percentile, ratio_of
+from benchmarks.lib.models import TINY
+from benchmarks.lib.options import parsed, parser
 from benchmarks.lib.processes import run_module
+from benchmarks.lib.result import save
 from isoscale.kinds import common_profile, executor_environment, profile_named, profile_of
 from isoscale.types import Level, Placement
 
+RESULT, MINUTES = "heterogeneous", 7
 WORKERS = 2
 KINDS = ("cpu-avx2", "cpu-sse")
 #: by workload: the share of both kinds' own throughput that a mixed job should keep
 TARGETS = {"convnet 6.5 MB": 0.5, "transformer 26 MB": 0.8}
+SMOKE = {"tiny": 0.0}
 STEPS, BLOCKS = 5, 5
 
 
@@ -71,11 +75,11 @@ def worker(workload: int, level: Level, profile: str, index: int, members: int, 
     """Serves commands from standard input, one a line: `run STEPS`, `run_ms MILLISECONDS`, `digest`, `gemm`."""
     import torch
 
-    from benchmarks.lib.models import workloads
+    from benchmarks.lib import models
     from isoscale.core.numerics import determinism
 
     determinism.apply(level, 1, profile)
-    load = workloads()[workload]
+    load = models.workload(workload)
     step, loop = executor_side(load, index, members, store)
     commands: dict[str, Callable[[int], Any]] = {
         "run": lambda count: [timed(step) for _ in range(count)],
@@ -252,7 +256,7 @@ def mixed_row(name: str, times: dict[str, list[list[float]]], gemm: dict[str, fl
     control = ratio_of({"a": times["a"], "control": times["control"], "b": times["pair"]})
     ratio = (1 / low["pair"]) / (1 / low["a"] + 1 / low["slow"])
     ratio_at_once = (1 / low["pair"]) / (1 / low["a at once"] + 1 / low["slow at once"])
-    target, speed = TARGETS[name], low["a"] / low["slow"]
+    target, speed = (TARGETS | SMOKE)[name], low["a"] / low["slow"]
     meets = ratio - control.half_width >= target
     row: dict[str, Any] = {
         "what": "mixed",
@@ -343,15 +347,14 @@ def main() -> None:
         number, level, profile, index, members, store = sys.argv[2:]
         worker(int(number), level, profile, int(index), int(members), store)  # type: ignore[arg-type]
         return
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer repetitions; prints, saves nothing")
-    parser.add_argument("--rounds", type=int, default=100, help=f"blocks of {STEPS} steps of each configuration")
-    options = parser.parse_args()
+    made = parser(__doc__)
+    made.add_argument("--rounds", type=int, default=15, help=f"blocks of {STEPS} steps of each configuration")
+    options = parsed(made)
     rows = []
-    for workload, name in enumerate(TARGETS):
-        rows += measured(workload, name, 3 if options.quick else options.rounds)
-    if not options.quick:
-        save("heterogeneous", rows, workers=WORKERS, kinds=KINDS, common_profile=common_profile(KINDS).name)
+    wanted = dict.fromkeys(SMOKE, TINY) if options.smoke else {name: i for i, name in enumerate(TARGETS)}
+    for name, workload in wanted.items():
+        rows += measured(workload, name, options.pick(smoke=1, quick=3, full=options.rounds))
+    save(RESULT, rows, options, workers=WORKERS, kinds=KINDS, common_profile=common_profile(KINDS).name)
 
 
 if __name__ == "__main__":

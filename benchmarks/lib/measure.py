@@ -1,4 +1,4 @@
-"""How benchmarks measure: ratios from interleaved runs, beside a control, kept as JSON.
+"""How benchmarks measure: ratios from interleaved runs, beside a control.
 
 Machines are noisy, so A and B run in random order in one process (or one set of processes), a second
 A serves as the control, and a ratio is that of 10th percentiles. The control's half-width is how far
@@ -7,23 +7,20 @@ A against itself strays from 1; a target is met when the ratio less that half-wi
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
-import platform
 import random
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
 
 from benchmarks.lib import processes
+from benchmarks.lib.result import RESULTS, save
 from isoscale.backends.local import ALLOCATOR
 
+__all__ = ["RESULTS", "Ratio", "as_executor", "interleave", "percentile", "ratio_of", "rounded", "save"]
+
 Make = Callable[[], Callable[[], None]]
-RESULTS = processes.ROOT / "benchmarks" / "results"
 
 
 @dataclass(frozen=True)
@@ -95,33 +92,7 @@ def rounded(value: float | None) -> float | int | None:
     return float(f"{value:.5g}")
 
 
-def save(name: str, rows: Any, **facts: Any) -> None:
-    """One JSON file per benchmark, with the command that made it."""
-    import torch
-
-    RESULTS.mkdir(exist_ok=True)
-    result = {
-        "benchmark": name,
-        "command": processes.command(),
-        "date": time.strftime("%Y-%m-%d"),
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "cpu": torch.backends.cpu.get_cpu_capability(),
-        **facts,
-        "rows": [asdict(r) if hasattr(r, "__dataclass_fields__") else r for r in rows],
-    }
-    path = RESULTS / f"{name}.json"
-    path.write_text(json.dumps(result, indent=1) + "\n")
-    print(f"written {path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}")
-
-
 def as_executor() -> None:
     """Start this process again with the memory settings that executors get, for all sides alike."""
     if not set(ALLOCATOR) <= set(os.environ):
         processes.start_again(ALLOCATOR)
-
-
-def quick_option(description: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer repetitions; prints, saves nothing")
-    return parser.parse_args()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -56,6 +57,25 @@ def workloads() -> list[Workload]:
             "transformer 26 MB", Transformer, lambda m, x, y: F.cross_entropy(m(x).flatten(0, 1), y.flatten()), text, 4
         ),
     ]
+
+
+#: for smoke runs and where the model shall cost nothing; the same with a rest in every turn, to be watched meanwhile
+TINY, PACED = -1, -2
+_REST_S = 0.02
+
+
+def workload(number: int) -> Workload:
+    """One of `workloads()`, or `TINY`, or `PACED`."""
+    if number >= 0:
+        return workloads()[number]
+
+    def loss(model: Any, x: Any, y: Any) -> torch.Tensor:
+        time.sleep(_REST_S if number == PACED else 0.0)
+        return F.cross_entropy(model(x), y)
+
+    generator = torch.Generator().manual_seed(0)
+    data = TensorDataset(torch.randn(4096, 8, generator=generator), torch.randint(0, 4, (4096,), generator=generator))
+    return Workload("tiny", lambda: nn.Linear(8, 4), loss, data, 4)
 
 
 def megabytes(module: nn.Module) -> float:

@@ -13,7 +13,12 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def command() -> str:
     """What was typed to start this process, for whoever wants its figures again."""
-    return shlex.join(["python", "-m", _module(Path(sys.argv[0]).resolve()), *sys.argv[1:]])
+    return shlex.join(["python", "-m", module(), *sys.argv[1:]])
+
+
+def module() -> str:
+    """The module that was started."""
+    return _module(Path(sys.argv[0]).resolve())
 
 
 def run_module(module: str, *arguments: object) -> list[str]:

@@ -4,12 +4,19 @@ Both sides take the same micro-batches from a stock DataLoader each, run forward
 step the optimizer once. EasyScale reports at most 1.0197x and 1.0042x on average over eight GPU models.
 Also the absolute cost of a switch, on a model so small that nothing else is left.
 
+Sides are compared round by round, in random order, by wall-clock and by processor time; the control is plain
+accumulation against itself. Every block builds all sides anew: where a model happens to lie in memory can cost a
+tenth of its speed, and is nobody's merit.
+
     python -m benchmarks.overhead.context_switch
 """
 
 from __future__ import annotations
 
+import random
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -17,11 +24,15 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from benchmarks.lib.measure import as_executor, interleave, percentile, quick_option, save
+from benchmarks.lib.measure import as_executor, percentile
 from benchmarks.lib.models import Workload, megabytes, workloads
+from benchmarks.lib.options import options as chosen
+from benchmarks.lib.result import save
 from benchmarks.lib.sides import Quiet, endless
+from benchmarks.overhead.paired import Compared, Sample, compare
 from isoscale.core.context import ContextSwitch
 from isoscale.core.reduction.exchange import LocalExchange
+from isoscale.core.totals import Tally
 from isoscale.runtime.training.guards import guarded
 from isoscale.runtime.training.job import Job
 from isoscale.runtime.training.loop import TrainingLoop
@@ -63,29 +74,29 @@ def isoscale_side(load: Workload, k: int, order: Any) -> Any:
     return step
 
 
-def switch_us() -> dict[str, float]:
+def switch_us(repeats: int) -> dict[str, float]:
     """Seconds of one switch: random streams only, and a whole empty turn of the engine."""
     contexts = ContextSwitch(2, 0)
     contexts.start()
     times = []
-    for i in range(2000):
+    for i in range(10 * repeats):
         start = time.perf_counter()
         contexts.enter(i % 2)
         times.append(time.perf_counter() - start)
     data = TensorDataset(torch.zeros(4096, 1))
     tiny = Workload("tiny", lambda: nn.Linear(1, 1), lambda m, x, y: m(x).sum(), data, 1)
-    engine = _turn_overhead(tiny)
+    engine = _turn_overhead(tiny, repeats)
     return {"streams_us": round(percentile(times, 10) * 1e6, 1), "turn_us": round(engine * 1e6, 1)}
 
 
-def _turn_overhead(load: Workload) -> float:
+def _turn_overhead(load: Workload, repeats: int) -> float:
     """Engine time per turn: opening and closing turns around an empty user body with one backward."""
     loop = TrainingLoop(JobSpec(workers=16), LocalExchange(16), Quiet())
     model = Job(loop).model(load.make())
     engine, one = loop.engine, torch.ones(1, 1)
     engine.contexts.start()
     spent: list[float] = []
-    for _ in range(200):
+    for _ in range(repeats):
         engine.begin(True, "")
         total = 0.0
         for rank in range(16):
@@ -97,41 +108,75 @@ def _turn_overhead(load: Workload) -> float:
             engine.close_turn(rank)
             total += time.perf_counter() - start
         spent.append(total / 16)
-        from isoscale.core.totals import Tally
-
         engine.finish(Tally(), digest="", stop=False)
     return percentile(spent, 10)
 
 
+@dataclass(frozen=True)
+class Length:
+    """How long to measure: sides are built `blocks` times; each build runs rounds of `turns` turns in all, at least."""
+
+    blocks: int
+    turns: int
+    counts: tuple[int, ...]
+    #: of the bare switch
+    repeats: int
+
+
+RESULT, MINUTES = "context_switch", 9
+LENGTHS = {
+    "smoke": Length(1, 4, (2,), 20),
+    "quick": Length(2, 48, (1, 4, 16), 200),
+    "full": Length(5, 32, (2, 4, 16), 200),
+}
+
+
+ORDERS = ("ddp", "tree")
+
+
+def timed(step: Callable[[], None]) -> Sample:
+    wall, cpu = time.perf_counter(), time.process_time()
+    step()
+    return Sample(time.perf_counter() - wall, time.process_time() - cpu)
+
+
+def measured(load: Workload, k: int, length: Length) -> dict[str, Compared]:
+    """By order; both and the control run in the same rounds."""
+    chance, blocks = random.Random(k), []
+    makers = {
+        "plain": partial(plain_side, load, k),
+        **{order: partial(isoscale_side, load, k, order) for order in ORDERS},
+        "control": partial(plain_side, load, k),
+    }
+    for _ in range(length.blocks):
+        sides = {name: makers[name]() for name in chance.sample(list(makers), len(makers))}
+        for side in sides.values():
+            side()
+            side()
+        samples: dict[str, list[Sample]] = {name: [] for name in sides}
+        for _ in range(max(2, length.turns // k)):
+            for name in chance.sample(list(sides), len(sides)):
+                samples[name].append(timed(sides[name]))
+        blocks.append(samples)
+    return {order: compare(blocks, "plain", order, "control") for order in ORDERS}
+
+
 def main() -> None:
-    quick = quick_option(__doc__ or "").quick
+    options = chosen(__doc__)
+    length = LENGTHS[options.length]
     as_executor()
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     rows = []
-    absolute = switch_us()
+    absolute = switch_us(length.repeats)
     print(f"one switch of random streams {absolute['streams_us']} us; engine per turn {absolute['turn_us']} us")
-    for load in workloads():
-        for k in (1, 4, 16) if quick or megabytes(load.make()) > 20 else (1, 2, 4, 8, 16):
-            for order in ("ddp", "tree"):
-                pairs = max(1, 8 // k)
-                plain, ours = partial(plain_side, load, k), partial(isoscale_side, load, k, order)
-                found = interleave(plain, ours, blocks=3 if quick else 12, pairs=pairs)
-                row = {
-                    "model": load.name,
-                    "mb": round(megabytes(load.make()), 1),
-                    "k": k,
-                    "order": order,
-                    **vars(found),
-                }
-                row["meets 1.02"] = found.meets(1.02)
-                rows.append(row)
-                print(
-                    f"{load.name:18} k={k:2} {order:4} {found.a_ms:8.1f} -> {found.b_ms:8.1f} ms  "
-                    f"ratio {found.ratio:.4f}  control {found.control:.4f} +- {found.half_width:.4f}"
-                )
-    if not quick:
-        save("context_switch", rows, absolute=absolute)
+    for load in workloads()[: 1 if options.length == "smoke" else None]:
+        for k in length.counts:
+            for order, found in measured(load, k, length).items():
+                row = {"model": load.name, "mb": round(megabytes(load.make()), 1), "k": k, "order": order}
+                rows.append({**row, **found.as_row(), "meets 1.02": found.meets(1.02)})
+                print(f"{load.name:18} k={k:2} {order:4} {found}", flush=True)
+    save(RESULT, rows, options, absolute=absolute)
 
 
 if __name__ == "__main__":

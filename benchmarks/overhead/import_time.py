@@ -11,7 +11,11 @@ import subprocess
 import sys
 import time
 
-from benchmarks.lib.measure import percentile, quick_option, save
+from benchmarks.lib.measure import percentile
+from benchmarks.lib.options import options as chosen
+from benchmarks.lib.result import save
+
+RESULT, MINUTES = "import_time", 1
 
 
 def seconds(code: str) -> float:
@@ -21,22 +25,18 @@ def seconds(code: str) -> float:
 
 
 def main() -> None:
-    quick = quick_option(__doc__ or "").quick
-    pairs = [(seconds("pass"), seconds("import isoscale")) for _ in range(10 if quick else 40)]
+    options = chosen(__doc__)
+    count = options.pick(smoke=1, quick=10, full=40)
+    pairs = [(seconds("pass"), seconds("import isoscale")) for _ in range(count)]
     empty, ours = (percentile([pair[i] for pair in pairs], 50) for i in (0, 1))
     print(f"empty {empty * 1e3:.1f} ms, with import isoscale {ours * 1e3:.1f} ms: {(ours - empty) * 1e3:.1f} ms more")
-    if not quick:
-        save(
-            "import_time",
-            [
-                {
-                    "empty_ms": round(empty * 1e3, 2),
-                    "with_import_ms": round(ours * 1e3, 2),
-                    "import_ms": round((ours - empty) * 1e3, 2),
-                    "meets 100": ours - empty < 0.1,
-                }
-            ],
-        )
+    row = {
+        "empty_ms": round(empty * 1e3, 2),
+        "with_import_ms": round(ours * 1e3, 2),
+        "import_ms": round((ours - empty) * 1e3, 2),
+        "meets 100": ours - empty < 0.1,
+    }
+    save(RESULT, [row], options)
 
 
 if __name__ == "__main__":

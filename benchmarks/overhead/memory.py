@@ -9,19 +9,22 @@ at the same time on this machine, counted by their proportional share of memory.
 
 from __future__ import annotations
 
-import json
 import math
 import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.lib.measure import as_executor, quick_option, save
+from benchmarks.lib.measure import as_executor
 from benchmarks.lib.models import megabytes, workloads
+from benchmarks.lib.options import options as chosen
 from benchmarks.lib.processes import run_module
+from benchmarks.lib.result import save
 from benchmarks.overhead import memory_point
 
 _STEPS = 4
+
+RESULT, MINUTES = "memory", 3
 
 
 def process(order: str, k: int) -> subprocess.Popen[str]:
@@ -56,18 +59,26 @@ def packed_mb(k: int) -> float:
     return total
 
 
+def limit_of(order: str, k: int) -> float:
+    """Copies of the gradients. Tree: as many live sums as the tree is deep, and one that is made. Ring: half of them.
+
+    No order of turns does with less than (k - 1)(1/2 + 1/k) in the ring (docs/decisions/0001-two-orders.md).
+    """
+    return math.log2(k) + 1 if order == "tree" else k / 2
+
+
 def main() -> None:
-    quick = quick_option(__doc__ or "").quick
+    options = chosen(__doc__)
     as_executor()
     gradients = megabytes(workloads()[1].make())
-    counts = (1, 2, 4) if quick else (1, 2, 4, 8, 16)
+    counts = options.pick(smoke=(1, 2), quick=(1, 4, 16), full=(1, 2, 4, 8, 16))
     rows: list[dict[str, Any]] = []
-    for order in ("tree", "ddp"):
+    for order in ("tree",) if options.smoke else ("tree", "ddp"):
         first = peak_mb(order, 1)
         for k in counts:
             peak = first if k == 1 else peak_mb(order, k)
             copies = (peak - first) / gradients
-            limit = math.log2(k) + 1 if order == "tree" else float(k)
+            limit = limit_of(order, k)
             rows.append(
                 {
                     "order": order,
@@ -78,16 +89,13 @@ def main() -> None:
                     "meets": copies <= limit,
                 }
             )
-            print(f"{order:5} k={k:2}  peak {peak:7.1f} MB  {copies:5.2f} gradient copies over k=1, limit {limit:.0f}")
-    for k in () if quick else counts[-1:]:
+            print(f"{order:5} k={k:2}  peak {peak:7.1f} MB  {copies:5.2f} gradient copies over k=1, limit {limit:.2f}")
+    for k in counts[-1:] if options.length == "full" else ():
         start = time.perf_counter()
         total = packed_mb(k)
         rows.append({"order": "packed processes", "k": k, "peak_mb": round(total, 1)})
         print(f"{k} packed processes: {total:.0f} MB in all ({time.perf_counter() - start:.0f} s)")
-    if not quick:
-        save("memory", rows, gradients_mb=round(gradients, 1))
-    else:
-        print(json.dumps(rows[-1]))
+    save(RESULT, rows, options, gradients_mb=round(gradients, 1))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.lib.models import Workload, workloads
+from benchmarks.lib.models import Workload, workload
 
 RATE, MOMENTUM = 0.01, 0.9
 
@@ -27,7 +27,7 @@ def options() -> tuple[Workload, int, Path]:
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--commits", type=Path, required=True)
     chosen = parser.parse_args()
-    return workloads()[chosen.workload], chosen.steps, chosen.commits
+    return workload(chosen.workload), chosen.steps, chosen.commits
 
 
 def commit_log(folder: Path) -> Callable[..., None]:

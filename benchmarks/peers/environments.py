@@ -19,9 +19,14 @@ def default_cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "isoscale-benchmarks"
 
 
+def is_made(cache: Path) -> bool:
+    """Whether torchft's environment is there."""
+    return (_place(cache) / ".whole").exists()
+
+
 def torchft_environment(cache: Path) -> Path:
     """Its `bin` directory; installed at the first call, which needs a package index."""
-    place = cache / TORCHFT.replace("==", "-")
+    place = _place(cache)
     stamp = place / ".whole"
     if not stamp.exists():
         print(f"making {place}", flush=True)
@@ -42,6 +47,10 @@ def torchft_environment(cache: Path) -> Path:
     if version.partition("+")[0] != TORCH.partition("==")[2]:
         raise RuntimeError(f"{place} has torch {version}, wanted {TORCH}: remove it and run again")
     return place / "bin"
+
+
+def _place(cache: Path) -> Path:
+    return cache / TORCHFT.replace("==", "-")
 
 
 def _pinned(package: str) -> str:

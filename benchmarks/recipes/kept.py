@@ -1,8 +1,9 @@
 """Results of the benchmarks over all recipes, kept as they come, so that a run that was broken off goes on.
 
-A row belongs to a recipe and a part of the benchmark. It counts as long as the recipe's code and what was asked stay
-the same: every row carries a hash of the script, of the modules of `isoscale.recipes` that it imports, and of its
-arguments. Rows of recipes that the catalogue no longer has are dropped.
+A row belongs to a recipe and a part of the benchmark. It counts as long as the recipe's code, isoscale's and what was
+asked stay the same: every row carries a hash of the script, of the modules of `isoscale.recipes` that it imports, of
+the packages of isoscale that a job runs, and of its arguments. Rows of recipes that the catalogue no longer has are
+dropped. The file says which code it is about once all its rows are of the present one.
 """
 
 from __future__ import annotations
@@ -16,15 +17,21 @@ import os
 import re
 import resource
 import sys
+import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from benchmarks.lib.measure import RESULTS
+from benchmarks.lib import processes, sources
+from benchmarks.lib.options import Options, parser
+from benchmarks.lib.result import destination, machine
 from isoscale.recipes.catalogue import RECIPES, Recipe, find, missing_packages, path_of
 
 Row = dict[str, Any]
+#: what runs in the processes of a job
+STARTS = ("isoscale.runtime.coordinator", "isoscale.runtime.executor", "isoscale.backends", "isoscale.runtime.launch")
 #: what is proven of a recipe, and of each of its variants
 PARTS = ("elastic", "heterogeneous", "chaos")
 #: by name of the result
@@ -42,8 +49,8 @@ _IMPORT = re.compile(r"^\s*(?:from|import) isoscale\.recipes(?:\.([\w.]+))?(?: i
 class Kept:
     """The rows of one JSON file."""
 
-    def __init__(self, name: str, path: Path | None = None, **facts: Any) -> None:
-        self.path = path or RESULTS / f"{name}.json"
+    def __init__(self, name: str, path: Path, **facts: Any) -> None:
+        self.path = path
         self._name, self._facts = name, facts
         self._rows = self._read()
 
@@ -61,19 +68,32 @@ class Kept:
 
     def put(self, row: Row) -> None:
         """Written at once, since the next one may not come, and beside rows of other processes."""
-        facts = {**_versions(), **self._facts}
         with locked(self.path.parent):
             self._rows = self._read() | {(row["recipe"], row["part"]): row}
-            content = {
-                "benchmark": self._name,
-                "command": command_of(self._name),
-                "date": time.strftime("%Y-%m-%d"),
-                **facts,
-                "rows": self.rows(),
-            }
-            temporary = self.path.with_suffix(".tmp")
-            temporary.write_text(json.dumps(content, indent=1) + "\n")
-            temporary.replace(self.path)
+            self._write({})
+
+    def finish(self, codes: Mapping[tuple[str, str], str]) -> None:
+        """Says which code the result is about, if every row that belongs to it is there and of its present code."""
+        with locked(self.path.parent):
+            self._rows = self._read()
+            found = {key: row["code"] for key, row in self._rows.items()}
+            if found == dict(codes):
+                self._write({"sources": sources.digests(processes.module())})
+
+    def _write(self, facts: Row) -> None:
+        content = {
+            "benchmark": self._name,
+            "command": command_of(self._name),
+            "length": "full",
+            "date": time.strftime("%Y-%m-%d"),
+            **machine(),
+            **facts,
+            **self._facts,
+            "rows": self.rows(),
+        }
+        temporary = self.path.with_suffix(".tmp")
+        temporary.write_text(json.dumps(content, indent=1) + "\n")
+        temporary.replace(self.path)
 
     def rows(self) -> list[Row]:
         """In the catalogue's order."""
@@ -92,10 +112,19 @@ def parts_of(variant: Sequence[str] = ()) -> tuple[str, ...]:
 
 def code_of(recipe: Recipe, asked: Sequence[str] = ()) -> str:
     """A short hash of everything in the recipes' package that the script imports, and of what is asked of it."""
-    total = hashlib.sha256("\0".join(asked).encode())
+    total = hashlib.sha256("\0".join([*asked, *_measured()]).encode())
     for path in sorted(_sources(path_of(recipe))):
         total.update(path.read_bytes())
     return total.hexdigest()[:12]
+
+
+@lru_cache(maxsize=1)
+def _measured() -> tuple[str, ...]:
+    """Hashes of what a job runs of isoscale, but for the recipes."""
+    found = sources.digests(__name__)
+    return tuple(
+        found[package] for package in sorted(found) if package.startswith("isoscale.") and package != "isoscale.recipes"
+    )
 
 
 def _sources(path: Path, found: set[Path] | None = None) -> set[Path]:
@@ -110,10 +139,23 @@ def _sources(path: Path, found: set[Path] | None = None) -> set[Path]:
     return found
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--only", action="append", metavar="NAME", help="this recipe (may be given again)")
-    parser.add_argument("--again", action="store_true", help="also what is known already")
-    parser.add_argument("--json", type=Path, help="keep results here instead")
+def recipes_parser(description: str | None) -> argparse.ArgumentParser:
+    made = parser(description)
+    made.add_argument("--only", action="append", metavar="NAME", help="this recipe (may be given again)")
+    made.add_argument("--again", action="store_true", help="also what is known already")
+    return made
+
+
+@contextlib.contextmanager
+def kept_rows(name: str, options: Options, **facts: Any) -> Iterator[Kept]:
+    """Where rows of this length go: what is not to be kept goes to a file that goes with the run."""
+    path = destination(name, options)
+    with tempfile.TemporaryDirectory() as directory:
+        yield Kept(name, path or Path(directory) / f"{name}.json", **facts)
+
+
+#: imports least and trains fastest: what a smoke run takes
+SMALLEST = "neumf"
 
 
 def chosen(only: Iterable[str] | None) -> list[Recipe]:
@@ -142,12 +184,3 @@ def locked(directory: Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
-
-
-def _versions() -> Row:
-    import platform
-
-    import torch
-
-    cpu = torch.backends.cpu.get_cpu_capability()
-    return {"torch": torch.__version__, "python": platform.python_version(), "cpu": cpu}

@@ -15,7 +15,6 @@ to prove anew what is known); what did not hold is tried again by the next run. 
 
 from __future__ import annotations
 
-import argparse
 import shlex
 import subprocess
 import sys
@@ -27,7 +26,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.recipes.kept import PARTS, Kept, Row, add_options, chosen, code_of, parts_of, processor_s
+from benchmarks.lib.options import parsed
+from benchmarks.recipes.kept import (
+    PARTS,
+    SMALLEST,
+    Kept,
+    Row,
+    chosen,
+    code_of,
+    kept_rows,
+    parts_of,
+    processor_s,
+    recipes_parser,
+)
 from benchmarks.recipes.page import write as write_page
 from isoscale.kinds import host_capability
 from isoscale.protocol.events import read_events
@@ -35,6 +46,7 @@ from isoscale.recipes.catalogue import Recipe, find, path_of
 from isoscale.testing import faults
 from isoscale.testing.chaos import Story, Target, run_story, undisturbed
 
+RESULT, MINUTES = "recipes_proof", 30
 WORKERS = 4
 LIMIT_S = 60 * 60
 #: committed steps at which the set of executors changes; proof runs have at least 8
@@ -53,6 +65,11 @@ class Proof:
     asked: tuple[str, ...]
     #: into a directory of its own; gives what was found, with `equal` and, if not, `problem`
     run: Callable[[Path], Row]
+
+
+def smoke_proof(recipe: Recipe) -> Proof:
+    """The shortest: two logical workers on one executor and then on two, against two processes of stock DDP."""
+    return _verified(recipe, "elastic", plan_of((0, 2), (1, 2)), workers=2)
 
 
 def proofs(recipe: Recipe) -> list[Proof]:
@@ -85,15 +102,16 @@ def around(step: int) -> tuple[int, int, int]:
     return step - 1, step, step + 1
 
 
-def _verified(recipe: Recipe, part: str, plan: str, *options: str) -> Proof:
-    arguments = ["--workers", str(WORKERS), "--plan", plan, *options, "--", *recipe.proof]
-    return Proof(part, tuple(arguments), partial(verified, recipe, arguments))
+def _verified(recipe: Recipe, part: str, plan: str, *options: str, workers: int = WORKERS) -> Proof:
+    arguments = ["--workers", str(workers), "--plan", plan, *options, "--", *recipe.proof]
+    sizes = SIZES if workers == WORKERS else (*SIZES[:1], workers)
+    return Proof(part, tuple(arguments), partial(verified, recipe, arguments, sizes=sizes))
 
 
 # ---- one proof ----
 
 
-def verified(recipe: Recipe, arguments: Sequence[str], out: Path) -> Row:
+def verified(recipe: Recipe, arguments: Sequence[str], out: Path, sizes: Sequence[int] = SIZES) -> Row:
     program = str(Path(sys.executable).with_name("isoscale"))
     shown = shlex.join(["isoscale", "verify", f"recipe:{recipe.name}", *arguments])
     try:
@@ -110,8 +128,8 @@ def verified(recipe: Recipe, arguments: Sequence[str], out: Path) -> Row:
     row: Row = {"command": shown, **found, "equal": done.returncode == 0}
     if done.returncode != 0:
         row["problem"] = _end_of(done.stdout + done.stderr)
-    elif found["executors"] != list(SIZES):
-        row |= {"equal": False, "problem": f"went through {found['executors']} executors, not {list(SIZES)}"}
+    elif found["executors"] != list(sizes):
+        row |= {"equal": False, "problem": f"went through {found['executors']} executors, not {list(sizes)}"}
     return row
 
 
@@ -158,10 +176,8 @@ def _end_of(text: str) -> str:
 # ---- all of them ----
 
 
-def prove(recipe: Recipe, kept: Kept, *, parts: Sequence[str], again: bool) -> None:
-    for proof in proofs(recipe):
-        if parts and proof.part.split()[0] not in parts:
-            continue
+def prove(recipe: Recipe, kept: Kept, wanted: Sequence[Proof], *, again: bool) -> None:
+    for proof in wanted:
         code = code_of(recipe, proof.asked)
         row = kept.find(recipe.name, proof.part, code)
         if row is not None and row["equal"] and not again:
@@ -213,20 +229,27 @@ def _cell(row: Row | None) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_options(parser)
-    parser.add_argument("--part", action="append", help="elastic, heterogeneous or chaos (may be repeated)")
-    options = parser.parse_args()
+    made = recipes_parser(__doc__)
+    made.add_argument("--part", action="append", help="elastic, heterogeneous or chaos (may be repeated)")
+    options = parsed(made)
     if host_capability().isa not in ("avx2", "avx512"):
         sys.exit("this CPU has no AVX2, so there is only one kind to mix")
-    kept = Kept("recipes_proof", options.json, workers=WORKERS, executors=SIZES, kinds=MIXED)
-    recipes = chosen(options.only)
-    for recipe in recipes:
-        prove(recipe, kept, parts=options.part or (), again=options.again)
-    names = [recipe.name for recipe in recipes]
-    rows = [row for row in kept.rows() if row["recipe"] in names]
+    recipes = chosen(options.only or ([SMALLEST] if options.length != "full" else None))
+    wanted = {
+        recipe.name: [smoke_proof(recipe)]
+        if options.smoke
+        else [one for one in proofs(recipe) if not options.part or one.part.split()[0] in options.part]
+        for recipe in recipes
+    }
+    with kept_rows(RESULT, options, workers=WORKERS, executors=SIZES, kinds=MIXED) as kept:
+        for recipe in recipes:
+            prove(recipe, kept, wanted[recipe.name], again=options.again)
+        if options.length == "full" and not (options.only or options.part):
+            kept.finish({(r.name, one.part): code_of(r, one.asked) for r in recipes for one in wanted[r.name]})
+        names = [recipe.name for recipe in recipes]
+        rows = [row for row in kept.rows() if row["recipe"] in names]
     print(f"\n{table(rows, names)}")
-    if options.json is None:
+    if options.length == "full" and options.out is None:
         write_page()
     wrong = not_proven(rows)
     spent = sum(row["seconds"] for row in rows)

@@ -10,7 +10,6 @@ baseline. Results are kept as they come; exit code 1 if a recipe does not learn.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import subprocess
 import sys
@@ -19,11 +18,13 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.recipes.kept import Kept, Row, add_options, chosen, code_of, processor_s
+from benchmarks.lib.options import parsed
+from benchmarks.recipes.kept import SMALLEST, Kept, Row, chosen, code_of, kept_rows, processor_s, recipes_parser
 from benchmarks.recipes.page import write as write_page
 from isoscale.protocol.events import read_events
 from isoscale.recipes.catalogue import Recipe, path_of
 
+RESULT, MINUTES = "recipes_quality", 32
 WORKERS = 4
 SEEDS = (0, 1, 2)
 #: a default run should take no longer
@@ -31,14 +32,14 @@ LONG_S = 60
 _TIMEOUT_S = 1200
 
 
-def trained(recipe: Recipe, seed: int) -> Row:
-    """One default run."""
+def trained(recipe: Recipe, seed: int, arguments: Sequence[str] = ()) -> Row:
+    """One default run, or a shorter one."""
     with tempfile.TemporaryDirectory(prefix="quality-") as directory:
         out = Path(directory) / "run"
         options = ["--workers", str(WORKERS), "--executors", "1", "--seed", str(seed), "--out", str(out)]
         begun, used = time.monotonic(), processor_s()
         done = subprocess.run(
-            [str(Path(sys.executable).with_name("isoscale")), "run", str(path_of(recipe)), *options],
+            [str(Path(sys.executable).with_name("isoscale")), "run", str(path_of(recipe)), *options, "--", *arguments],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -78,7 +79,7 @@ def judged(recipe: Recipe, runs: Sequence[Row]) -> Row:
     }
 
 
-def judge(recipe: Recipe, kept: Kept, seeds: Sequence[int], *, again: bool) -> None:
+def judge(recipe: Recipe, kept: Kept, seeds: Sequence[int], *, again: bool, arguments: Sequence[str] = ()) -> None:
     """Seed by seed, so that a run that is broken off loses one at most."""
     code = code_of(recipe)
     row = kept.find(recipe.name, "default run", code)
@@ -86,7 +87,7 @@ def judge(recipe: Recipe, kept: Kept, seeds: Sequence[int], *, again: bool) -> N
     for seed in seeds:
         if again or seed not in [run["seed"] for run in runs]:
             print(f"{recipe.name:14} seed {seed} ...", end=" ", flush=True)
-            found = trained(recipe, seed)
+            found = trained(recipe, seed, arguments)
             print(f"{recipe.metric} {found['value']:.4f}  baseline {found['baseline']:.4f}", flush=True)
             runs = sorted([*(run for run in runs if run["seed"] != seed), found], key=lambda run: int(run["seed"]))
             named = {"recipe": recipe.name, "part": "default run", "code": code}
@@ -108,20 +109,23 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_options(parser)
-    parser.add_argument("--seed", type=int, action="append", choices=SEEDS, help="only this seed")
-    options = parser.parse_args()
-    kept = Kept("recipes_quality", options.json, workers=WORKERS, seeds=SEEDS)
-    recipes = chosen(options.only)
-    for recipe in recipes:
-        judge(recipe, kept, options.seed or SEEDS, again=options.again)
-    rows = [row for row in kept.rows() if row["recipe"] in [recipe.name for recipe in recipes]]
+    made = recipes_parser(__doc__)
+    made.add_argument("--seed", type=int, action="append", choices=SEEDS, help="only this seed")
+    options = parsed(made)
+    recipes = chosen(options.only or ([SMALLEST] if options.length != "full" else None))
+    seeds = options.seed or options.pick(smoke=SEEDS[:1], quick=SEEDS[:1], full=SEEDS)
+    with kept_rows(RESULT, options, workers=WORKERS, seeds=SEEDS) as kept:
+        for recipe in recipes:
+            judge(recipe, kept, seeds, again=options.again, arguments=recipe.proof if options.smoke else ())
+        if options.length == "full" and not (options.only or options.seed):
+            kept.finish({(recipe.name, "default run"): code_of(recipe) for recipe in recipes})
+        rows = [row for row in kept.rows() if row["recipe"] in [recipe.name for recipe in recipes]]
     print(f"\n{table(rows)}")
-    if options.json is None:
+    if options.length == "full" and options.out is None:
         write_page()
     bad = [row["recipe"] for row in rows if not row["learns"]]
-    sys.exit(f"no better than knowing nothing: {', '.join(bad)}" if bad else 0)
+    # A smoke run is far too short to learn anything.
+    sys.exit(f"no better than knowing nothing: {', '.join(bad)}" if bad and not options.smoke else 0)
 
 
 if __name__ == "__main__":

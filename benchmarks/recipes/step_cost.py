@@ -1,6 +1,6 @@
 """What each recipe's step costs: context switches on one executor, and determinism levels.
 
-    python -m benchmarks.recipes.step_cost [--only NAME] [--again] [--quick]
+    python -m benchmarks.recipes.step_cost [--only NAME] [--again]
 
 switch: k = 1, 2, 4, 8 logical workers on one executor over gradient accumulation of k micro-batches in plain PyTorch,
     by the recipe's own script (`sides`). Both sides and a second plain one, the control, are built anew in
@@ -15,7 +15,6 @@ docs/recipes.md are written (`page`).
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
@@ -29,14 +28,16 @@ from functools import partial
 from typing import Any
 
 from benchmarks.lib.measure import interleave, ratio_of
+from benchmarks.lib.options import parsed
 from benchmarks.lib.processes import run_module
-from benchmarks.recipes.kept import Kept, Row, add_options, chosen, code_of
+from benchmarks.recipes.kept import SMALLEST, Kept, Row, chosen, code_of, kept_rows, recipes_parser
 from benchmarks.recipes.page import write as write_page
 from isoscale.backends.local import ALLOCATOR
 from isoscale.kinds import common_profile, executor_environment, profile_named, profile_of
 from isoscale.recipes.catalogue import Recipe, find
 from isoscale.types import Level
 
+RESULT, MINUTES = "recipes_table", 6
 WORKERS = (1, 2, 4, 8)
 #: seconds for each number of logical workers, and for all levels together
 SWITCH_S, LEVELS_S = 6.0, 12.0
@@ -52,7 +53,7 @@ _MEMORY = {**ALLOCATOR, "MALLOC_ARENA_MAX": "1"}
 # ---- context switch ----
 
 
-def switch_process(name: str, seconds: float) -> None:
+def switch_process(name: str, seconds: float, most: int) -> None:
     """In a process of its own: prints a row for every k."""
     from benchmarks.recipes.sides import accumulating, training_function, under_isoscale
     from isoscale.core.numerics import determinism
@@ -63,10 +64,10 @@ def switch_process(name: str, seconds: float) -> None:
     pilot()
     turn_s = min(_timed(pilot) for _ in range(4))
     pilot.close()
-    for k in WORKERS:
-        pairs = min(50, max(1, round(_BLOCK_S / (k * turn_s))))
+    for k in [k for k in WORKERS if k <= most]:
+        pairs = min(50, max(1, round(min(_BLOCK_S, 2 * seconds) / (k * turn_s))))
         block_s = 3 * (pairs + 2) * k * turn_s
-        blocks = min(12, max(2, round(seconds / block_s)))
+        blocks = min(12, max(1 if seconds < 0.1 else 2, round(seconds / block_s)))
         found = interleave(
             partial(accumulating, train, k), partial(under_isoscale, train, k), blocks=blocks, pairs=pairs
         )
@@ -79,9 +80,9 @@ def _timed(work: Callable[[], None]) -> float:
     return time.perf_counter() - start
 
 
-def switch(recipe: Recipe, seconds: float) -> Row:
+def switch(recipe: Recipe, seconds: float, most: int = max(WORKERS)) -> Row:
     environment = executor_environment({**os.environ, **_MEMORY}, profile_of("cpu"), 1)
-    command = run_module(__spec__.name, "--process", "switch", recipe.name, seconds)
+    command = run_module(__spec__.name, "--process", "switch", recipe.name, seconds, most)
     rows = []
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -136,7 +137,7 @@ def level_process(name: str, level: Level, profile: str) -> None:
 
 
 @contextmanager
-def level_processes(recipe: Recipe) -> Iterator[dict[str, Callable[[int], list[float]]]]:
+def level_processes(recipe: Recipe, wanted: list[Configuration]) -> Iterator[dict[str, Callable[[int], list[float]]]]:
     """By configuration: what does so many steps."""
     processes: dict[str, subprocess.Popen[str]] = {}
 
@@ -156,7 +157,7 @@ def level_processes(recipe: Recipe) -> Iterator[dict[str, Callable[[int], list[f
         return list(answer(name))
 
     try:
-        for one in configurations():
+        for one in wanted:
             environment = executor_environment({**os.environ, **_MEMORY}, profile_named(one.profile), 1)
             command = run_module(__spec__.name, "--process", "level", recipe.name, one.level, one.profile)
             pipe = subprocess.PIPE
@@ -170,9 +171,9 @@ def level_processes(recipe: Recipe) -> Iterator[dict[str, Callable[[int], list[f
             process.wait()
 
 
-def levels(recipe: Recipe, seconds: float) -> Row:
-    order = random.Random(0)
-    with level_processes(recipe) as ask:
+def levels(recipe: Recipe, seconds: float, wanted: list[Configuration] | None = None) -> Row:
+    order, wanted = random.Random(0), wanted or configurations()
+    with level_processes(recipe, wanted) as ask:
         step_s = {name: min(one(3)) for name, one in ask.items()}
         steps = max(1, round(0.2 / step_s["a"]))
         rounds = max(2 * _GROUPS, round(seconds / ((steps + 1) * sum(step_s.values()))))
@@ -182,13 +183,15 @@ def levels(recipe: Recipe, seconds: float) -> Row:
                 # The first step after a rest finds the caches full of others' data.
                 times[name][number % _GROUPS] += ask[name](steps + 1)[1:]
     row: Row = {"profiles": {one.name: one.profile for one in configurations()}}
-    for name in ("elastic", "avx2", "sse"):
-        found = ratio_of({"a": times["a"], "control": times["control"], "b": times[name]})
+    judged = [one.name for one in wanted if one.name not in ("a", "control")]
+    for name in judged:
+        # A smoke run has no second process for the control.
+        found = ratio_of({"a": times["a"], "control": times.get("control", times["a"]), "b": times[name]})
         row[name] = {"ratio": found.ratio, "ms": found.b_ms}
         row |= {"off_ms": found.a_ms, "control": found.control, "half_width": found.half_width, "steps": found.pairs}
     print(
         f"{recipe.name:14} off {row['off_ms']:.1f} ms  "
-        + "  ".join(f"{name} {row[name]['ratio']:.3f}x" for name in ("elastic", "avx2", "sse"))
+        + "  ".join(f"{name} {row[name]['ratio']:.3f}x" for name in judged)
         + f"  control {row['control']:.4f} +- {row['half_width']:.4f}",
         flush=True,
     )
@@ -198,42 +201,51 @@ def levels(recipe: Recipe, seconds: float) -> Row:
 # ---- all recipes ----
 
 
-def measure(recipe: Recipe, kept: Kept | None, wanted: str | None, *, again: bool, effort: float) -> None:
+def smoke(recipe: Recipe) -> None:
+    """Both parts with the fewest logical workers and levels."""
+    switch(recipe, 0.01, most=2)
+    levels(recipe, 0.01, [one for one in configurations() if one.name in ("a", "sse")])
+
+
+def measure(recipe: Recipe, kept: Kept, wanted: str | None, *, again: bool, effort: float) -> None:
     code = code_of(recipe)
     parts = {"switch": partial(switch, recipe, effort * SWITCH_S), "levels": partial(levels, recipe, effort * LEVELS_S)}
     for part, run in parts.items():
         if wanted not in (None, part):
             continue
-        if kept is not None and not again and kept.find(recipe.name, part, code) is not None:
+        if not again and kept.find(recipe.name, part, code) is not None:
             print(f"{recipe.name:14} {part} known", flush=True)
             continue
         begun = time.monotonic()
         row = {"recipe": recipe.name, "part": part, "code": code, **run()}
-        if kept is not None:
-            kept.put({**row, "seconds": round(time.monotonic() - begun, 1)})
+        kept.put({**row, "seconds": round(time.monotonic() - begun, 1)})
 
 
 def main() -> None:
     if sys.argv[1:2] == ["--process"]:
         kind, name, *rest = sys.argv[2:]
         if kind == "switch":
-            switch_process(name, float(rest[0]))
+            switch_process(name, float(rest[0]), int(rest[1]))
         else:
             level_process(name, *rest)  # type: ignore[arg-type]
         return
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_options(parser)
-    parser.add_argument("--part", choices=["switch", "levels"], help="only this")
-    parser.add_argument("--quick", action="store_true", help="a tenth of the time; prints, keeps nothing")
-    parser.add_argument("--effort", type=float, default=1.0, help="about so many minutes for each recipe")
-    options = parser.parse_args()
-    kept = None if options.quick else Kept("recipes_table", options.json, workers=WORKERS)
+    made = recipes_parser(__doc__)
+    made.add_argument("--part", choices=["switch", "levels"], help="only this")
+    made.add_argument("--effort", type=float, default=0.35, help="about so many minutes for each recipe")
+    options = parsed(made)
+    recipes = chosen(options.only or options.pick(smoke=[SMALLEST], quick=["digits", "resnet", "gpt"], full=None))
     begun = time.monotonic()
-    for recipe in chosen(options.only):
-        effort = 0.1 if options.quick else options.effort
-        measure(recipe, kept, options.part, again=options.again, effort=effort)
+    if options.smoke:
+        smoke(recipes[0])
+        return
+    with kept_rows(RESULT, options, workers=WORKERS) as kept:
+        for recipe in recipes:
+            effort = options.pick(smoke=0.0, quick=0.1, full=options.effort)
+            measure(recipe, kept, options.part, again=options.again, effort=effort)
+        if options.length == "full" and not (options.only or options.part):
+            kept.finish({(one.name, part): code_of(one) for one in recipes for part in ("switch", "levels")})
     print(f"measured for {(time.monotonic() - begun) / 60:.1f} minutes")
-    if kept is not None and options.json is None:
+    if options.length == "full" and options.out is None:
         write_page()
 
 

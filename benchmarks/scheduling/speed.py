@@ -14,7 +14,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from benchmarks.lib.measure import quick_option, rounded, save
+from benchmarks.lib.measure import rounded
+from benchmarks.lib.options import options as chosen
+from benchmarks.lib.result import save
 from isoscale.scheduling.autoscaler import allocate, allocate_by_recurrence, total_value
 from isoscale.scheduling.choice import Choices, choose
 from isoscale.scheduling.options import device_options
@@ -22,20 +24,23 @@ from isoscale.scheduling.planner import best_split
 from isoscale.scheduling.state import Cluster, JobRequest, Node
 from isoscale.scheduling.throughput import LogicalWorkerSpeed
 
+RESULT, MINUTES = "scheduling_speed", 4
+
 
 def main() -> None:
-    quick = quick_option(__doc__ or "").quick
+    options = chosen(__doc__)
     rng = np.random.default_rng(0)
     rows = [_planner(rng, 64, 16, 1.0), _planner(rng, 10_000, 64, None)]
     sizes = [(100, 400, 10, 5.0), (400, 400, 10, None), (1000, 10_000, 64, 1000.0)]
-    for jobs, devices, most, limit_ms in sizes[:1] if quick else sizes:
+    if options.smoke:
+        sizes = [(10, 40, 4, None)]
+    for jobs, devices, most, limit_ms in sizes[:1] if options.quick else sizes:
         for tables in ("concave", "uneven"):
             rows.append(_autoscaler(rng, jobs, devices, most, tables, limit_ms))
-    rows += [_choice(rng, jobs) for jobs in ((5,) if quick else (5, 10, 20))]
+    rows += [_choice(rng, jobs) for jobs in options.pick(smoke=(2,), quick=(5,), full=(5, 10, 20))]
     for row in rows:
         print(row, flush=True)
-    if not quick:
-        save("scheduling_speed", rows)
+    save(RESULT, rows, options)
 
 
 def _planner(rng: np.random.Generator, workers: int, executors: int, limit_ms: float | None) -> dict[str, object]:

@@ -19,16 +19,17 @@ decisions every 10 minutes and every minute. Figures in docs/claims.md come from
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from benchmarks.lib.measure import RESULTS, rounded, save
+from benchmarks.lib.measure import rounded
+from benchmarks.lib.options import parsed, parser
+from benchmarks.lib.result import Rows
 from benchmarks.simulate.bounds import Demand, least_mean_time, most_completed
 from isoscale.scheduling.fit import StepPoint, fit_goodput
 from isoscale.scheduling.policy import make_policy
@@ -39,8 +40,7 @@ from isoscale.sim.engine import Options, Simulation
 from isoscale.sim.job import ModelTruth, SimJob
 from isoscale.sim.worlds.curves import shipped_curves
 
-#: what gives all rows, however many runs it took
-_COMMAND = "python -m benchmarks.simulate.autoscaler"
+RESULT, MINUTES = "simulate_autoscaler", 30
 _MINUTE_S = 60.0
 _SPAN_S = 480 * _MINUTE_S
 _NODE_SIZE = 8
@@ -70,61 +70,54 @@ Row = dict[str, Any]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--devices", default="40,400")
-    parser.add_argument("--arrivals", default=",".join(_ARRIVALS))
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--policies", default=",".join(_POLICIES))
-    parser.add_argument("--add", action="store_true", help="keep what was saved before of other cells and policies")
-    arguments = parser.parse_args()
-    if arguments.add and arguments.seed:
-        parser.error("--add: what was saved has seed 0")
+    made = parser(__doc__)
+    made.add_argument("--devices", default="")
+    made.add_argument("--arrivals", default="")
+    made.add_argument("--seed", type=int, default=0)
+    made.add_argument("--policies", default=",".join(_POLICIES))
+    arguments = parsed(made)
     policies = arguments.policies.split(",")
-    kept = RESULTS / "simulate_autoscaler.json"
-    saved = json.loads(kept.read_text()) if arguments.add and kept.exists() else {"rows": [], "beyond_the_grid": []}
-    command = {"command": _COMMAND} if arguments.add else {}
-    rows, beyond = list(saved["rows"]), list(saved["beyond_the_grid"])
+    all_devices = arguments.devices or arguments.pick(smoke="8", quick="40", full="40,400")
+    arrivals = arguments.arrivals or arguments.pick(smoke="low", quick="low", full=",".join(_ARRIVALS))
+    asked = {"policies": arguments.policies, "seed": arguments.seed, "devices": all_devices, "arrivals": arrivals}
+    kept = Rows(RESULT, arguments, ("cell",), **asked)
+    mixes = list(_MIXES)[: arguments.pick(smoke=1, quick=len(_MIXES), full=len(_MIXES))]
+    rows, beyond = [], []
     for devices, arrival, mix, mode in itertools.product(
-        map(int, arguments.devices.split(",")), arguments.arrivals.split(","), _MIXES, ("queue", "drop")
+        map(int, all_devices.split(",")), arrivals.split(","), mixes, ("queue", "drop")
     ):
         cell = {"devices": devices, "arrivals": arrival, "mix": mix, "mode": mode}
         seed = [arguments.seed, devices, list(_ARRIVALS).index(arrival), list(_MIXES).index(mix)]
-        jobs = list(_jobs(devices, _ARRIVALS[arrival], mix, seed))
-        _put(rows, cell, _cell(jobs, cell, policies, _INTERVAL_S, _same(rows, cell)))
-        # After every cell: the last ones take long.
-        save("simulate_autoscaler", rows, **command, beyond_the_grid=beyond, **_headline(rows))
+        jobs = partial(_jobs, devices, _ARRIVALS[arrival], mix, seed)
+        rows.append(_kept(kept, jobs, cell, policies, _INTERVAL_S))
     measured = [policy for policy in policies if policy != "flow"]
-    for interval_s, loads in _BEYOND.items() if measured else ():
+    for interval_s, loads in _BEYOND.items() if measured and arguments.length == "full" else ():
         for load, mode in itertools.product(loads, ("queue", "drop")):
             cell = {"devices": 40, "load": load, "interval_s": interval_s, "mode": mode}
-            jobs = list(_jobs(40, (load, load), "even", [arguments.seed, 40, 99]))
-            _put(beyond, cell, _cell(jobs, cell, measured, interval_s, _same(beyond, cell)))
-    save("simulate_autoscaler", rows, **command, beyond_the_grid=beyond, **_headline(rows))
+            jobs = partial(_jobs, 40, (load, load), "even", [arguments.seed, 40, 99])
+            beyond.append(_kept(kept, jobs, cell, measured, interval_s))
+    kept.finish(rows, beyond_the_grid=beyond, **_headline(rows))
 
 
-def _put(rows: list[Row], cell: Row, row: Row) -> None:
-    """In the place of what was saved of the cell, or at the end."""
-    old = _same(rows, cell)
-    if old:
-        rows[rows.index(old)] = row
-    else:
-        rows.append(row)
+def _kept(
+    kept: Rows, jobs: Callable[[], Iterator[SimJob]], cell: Row, policies: Sequence[str], interval_s: float
+) -> Row:
+    """A cell, simulated unless an earlier run has it."""
+    name = "  ".join(map(str, cell.values()))
+    if kept.find(cell=name) is None:
+        kept.put({"cell": name, **_cell(list(jobs()), cell, policies, interval_s)})
+    return {key: value for key, value in (kept.find(cell=name) or {}).items() if key != "cell"}
 
 
-def _same(rows: Sequence[Row], cell: Row) -> Row:
-    """What was saved of a cell, or nothing."""
-    return next((row for row in rows if all(row[name] == value for name, value in cell.items())), {})
-
-
-def _cell(jobs: list[SimJob], cell: Row, policies: Sequence[str], interval_s: float, saved: Row) -> Row:
-    """One set of jobs under the policies and those saved before, beside the bounds."""
+def _cell(jobs: list[SimJob], cell: Row, policies: Sequence[str], interval_s: float) -> Row:
+    """One set of jobs under the policies, beside the bounds."""
     devices, mode = int(cell["devices"]), str(cell["mode"])
-    found = dict(saved.get("policies", {}))
+    found = {}
     for policy in policies:
         if policy == "flow" and mode == "drop":
             continue  # ours never drops a job
         found[policy] = _one(jobs, devices, policy, {} if policy == "flow" else {"mode": mode}, interval_s)
-    bounds = saved.get("bounds") or _bounds(jobs, devices, interval_s)
+    bounds = _bounds(jobs, devices, interval_s)
     ours, best = found["autoscaler"]["completed"], max(found[name]["completed"] for name in _BASELINES)
     print(
         "  ".join(map(str, cell.values()))
@@ -136,11 +129,14 @@ def _cell(jobs: list[SimJob], cell: Row, policies: Sequence[str], interval_s: fl
     return {**cell, "jobs": len(jobs), "bounds": bounds, "policies": found}
 
 
-def _one(jobs: list[SimJob], devices: int, policy: str, options: dict[str, str], interval_s: float) -> Row:
+def _one(jobs: list[SimJob], devices: int, policy: str, options: Mapping[str, object], interval_s: float) -> Row:
     cluster = Cluster(
         nodes=tuple(Node(name=str(i), kind="A100", num_devices=_NODE_SIZE) for i in range(devices // _NODE_SIZE))
     )
     world = Options(costs=_COSTS, interval_s=interval_s, until_s=20 * _SPAN_S)
+    # As the paper has it: changes for any gain, and nobody passes one who waits.
+    if policy != "flow":
+        options = {**options, "paper": True}
     outcome = Simulation(jobs, cluster, make_policy(policy, **options), world).run()
     finished = np.array(outcome.finished_s)
     done = ~np.isnan(finished)

@@ -172,7 +172,22 @@ def simulate_serving(result: Result) -> Iterator[Row]:
         )
 
 
+def simulate_mixed(result: Result) -> Iterator[Row]:
+    for mix in dict.fromkeys(row["mix"] for row in result["rows"]):
+        rows = [row for row in result["rows"] if row["mix"] == mix and row["meets"] is not None]
+        shown = ", ".join(f"{row['policy']} {row['of_flow']:.2f}x" for row in rows if row["policy"] != "flow")
+        idle = max(row["idle_share"] for row in rows)
+        yield (
+            f"policies on a mixed cluster, {mix}: {rows[0]['cluster']}",
+            "mean completion time of every elastic policy within 2x of `flow`'s, every job done, no device idle beside "
+            "a job that could use it",
+            f"{shown}; idle {idle:.1%}",
+            verdict(all(row["meets"] and row["finished"] for row in rows) and idle < 0.001),
+        )
+
+
 PARTS: Parts = {
+    "simulate_mixed": simulate_mixed,
     "simulate_easyscale": simulate_easyscale,
     "simulate_pollux": simulate_pollux,
     "simulate_ours": simulate_ours,

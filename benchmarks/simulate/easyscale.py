@@ -11,17 +11,19 @@ Reference figures: the artifact's own code with the same reconstructed step time
 
 from __future__ import annotations
 
-import argparse
-import json
+from typing import Any
 
-from benchmarks.lib.measure import RESULTS, rounded, save
-from benchmarks.simulate.tools import run
+from benchmarks.lib.measure import rounded
+from benchmarks.lib.options import parsed, parser
+from benchmarks.lib.result import destination, save
+from benchmarks.simulate.tools import run, saved_rows
 from isoscale.scheduling.throughput import Communication
 from isoscale.sim.costs import parse_costs
 from isoscale.sim.engine import Options
 from isoscale.sim.run import Experiment
 from isoscale.sim.workload import Workload
 
+RESULT, MINUTES = "simulate_easyscale", 2
 #: what gives all rows, however many runs it took
 _COMMAND = "python -m benchmarks.simulate.easyscale"
 #: mean JCT and makespan (time of the last completion) of the artifact's code
@@ -57,28 +59,31 @@ _WORLDS = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trace", default="easyscale", help="easyscale (d1aff) or easyscale-d2c")
-    parser.add_argument("--interval", type=float, default=10.0)
-    parser.add_argument("--policies", default="", help="only these, anew; the other rows stay as they were saved")
-    arguments = parser.parse_args()
-    name = "simulate_easyscale" if arguments.trace == "easyscale" else "simulate_easyscale_d2c"
+    made = parser(__doc__)
+    made.add_argument("--trace", default="easyscale", help="easyscale (d1aff) or easyscale-d2c")
+    made.add_argument("--interval", type=float, default=10.0)
+    made.add_argument("--policies", default="", help="only these, anew; the other rows stay as they were saved")
+    arguments = parsed(made)
+    name = RESULT if arguments.trace == "easyscale" else f"{RESULT}_d2c"
     name += "" if arguments.interval == 10 else f"_{arguments.interval:g}s"
-    chosen = arguments.policies.split(",") if arguments.policies else [policy for policy, _ in _POLICIES]
-    saved = json.loads((RESULTS / f"{name}.json").read_text())["rows"] if arguments.policies else []
+    # A smoke run takes one that decides in no time and one that plans.
+    all_policies = [policy for policy, _ in _POLICIES if not arguments.smoke or policy in ("fifo", "easyscale")]
+    chosen = arguments.policies.split(",") if arguments.policies else all_policies
+    saved = saved_rows(destination(name, arguments)) if arguments.policies else []
     known = {(row["assumptions"], row["policy"]): row for row in saved}
     rows: list[dict[str, object]] = []
-    for world, (costs, communication) in _WORLDS.items():
+    worlds = dict(list(_WORLDS.items())[: arguments.pick(smoke=1, quick=1, full=len(_WORLDS))])
+    for world, (costs, communication) in worlds.items():
         experiment = Experiment(
             trace=arguments.trace,
             cluster="V100*32+P100*16+T4*16",
             workload=Workload(communication=communication),
-            options=Options(costs=parse_costs(costs), interval_s=arguments.interval),
+            options=Options(costs=parse_costs(costs), interval_s=60.0 if arguments.smoke else arguments.interval),
         )
         for policy, options in _POLICIES:
             label = policy + _LABELS.get(tuple(options), "")
             if policy not in chosen:
-                rows.append(known[world, label])
+                rows += [known[world, label]] if (world, label) in known else []
                 continue
             jobs = experiment.jobs(0)
             outcome, row = run(experiment, policy, jobs, **options)
@@ -101,8 +106,8 @@ def main() -> None:
                 + (f"; the artifact's code {reference[0]} s, {reference[1]} s" if reference else ""),
                 flush=True,
             )
-    facts = {"command": _COMMAND} if name == "simulate_easyscale" else {}
-    save(name, rows, interval_s=arguments.interval, **facts)
+    facts: dict[str, Any] = {"command": _COMMAND} if name == RESULT else {}
+    save(name, rows, arguments, interval_s=arguments.interval, **facts)
 
 
 if __name__ == "__main__":

@@ -10,18 +10,17 @@ others every ten minutes.
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
 
-from benchmarks.lib.measure import RESULTS, rounded, save
+from benchmarks.lib.measure import rounded
+from benchmarks.lib.options import parsed, parser
+from benchmarks.lib.result import Rows
 from isoscale.scheduling.policy import make_policy
 from isoscale.sim.costs import PRESETS
 from isoscale.sim.engine import Options
 from isoscale.sim.run import Experiment
 
-#: what gives all rows, however many runs it took
-_COMMAND = "python -m benchmarks.simulate.events"
+RESULT, MINUTES = "simulate_events", 35
 #: jobs -> how often
 _SIZES = {1_000: 5, 10_000: 2, 80_000: 1}
 #: one of each family: the others share its code
@@ -40,15 +39,17 @@ _POLICIES = (
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="smaller traces; prints, saves nothing")
-    parser.add_argument("--policies", default=",".join(_POLICIES))
-    parser.add_argument("--add", action="store_true", help="keep rows of other policies that were saved before")
-    arguments = parser.parse_args()
-    sizes = {size: times for size, times in _SIZES.items() if size < 80_000 or not arguments.quick}
-    kept = RESULTS / "simulate_events.json"
-    rows = json.loads(kept.read_text())["rows"] if arguments.add and kept.exists() else []
-    for policy in arguments.policies.split(","):
+    made = parser(__doc__)
+    made.add_argument("--policies", default="")
+    arguments = parsed(made)
+    sizes = arguments.pick(smoke={30: 1, 60: 1}, quick={1_000: 5, 10_000: 2}, full=_SIZES)
+    policies = arguments.policies or arguments.pick(
+        smoke="fifo,flow", quick=",".join(_POLICIES), full=",".join(_POLICIES)
+    )
+    rows = Rows(RESULT, arguments, ("policy",))
+    for policy in policies.split(","):
+        if rows.find(policy=policy) is not None:
+            continue
         best: dict[int, float] = {}
         events: dict[int, int] = {}
         for size, times in sizes.items():
@@ -56,8 +57,7 @@ def main() -> None:
                 cost, events[size] = _cost(policy, size)
                 best[size] = min(cost, best.get(size, cost))
         ratio = max(best.values()) / best[min(sizes)]
-        rows = [row for row in rows if row["policy"] != policy]
-        rows.append(
+        rows.put(
             {
                 "policy": policy,
                 "event_us": {str(size): rounded(cost) for size, cost in best.items()},
@@ -69,8 +69,7 @@ def main() -> None:
         )
         costs = ", ".join(f"{size:,} jobs {cost:.0f} us" for size, cost in best.items())
         print(f"{policy:16} {costs}: {ratio:.2f}x", flush=True)
-        if not arguments.quick:
-            save("simulate_events", rows, command=_COMMAND)
+    rows.finish()
 
 
 def _cost(policy: str, size: int) -> tuple[float, int]:

@@ -12,76 +12,59 @@ versions of `flow`, with declared work, had been run on all eight at load 1.0 an
 follows from 5-8.
 CheckpointBook figures: `results-jobload/pollux-*` of the original's data, per workload.
 
-With `--itp` instead: the first three weeks of the ITP trace (cluster 2 of ElasticFlow's, which nothing was tuned on),
-one by one, on 8 nodes of 8; speeds drawn by seed from measured curves, durations known to nobody. Nothing is published
-to compare with. Week 1 alone was planned; 2 and 3 were added when `pollux` turned out ahead of `flow` on it.
-
     python -m benchmarks.simulate.ours --data DATA
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.lib.measure import RESULTS, rounded, save
-from benchmarks.simulate.tools import options, parsed, run
+from benchmarks.lib.measure import rounded
+from benchmarks.lib.options import Options as Chosen
+from benchmarks.lib.result import Rows
+from benchmarks.simulate.tools import data_of, run, with_data
 from isoscale.sim.costs import parse_costs
 from isoscale.sim.engine import Options
 from isoscale.sim.run import Experiment, parse_policies
 from isoscale.sim.workload import Workload
 
+RESULT, MINUTES = "simulate_ours", 14
 _COSTS = "free:start_s=30,resume_s=30,rescale_s=30"
 _TUNED_ON = range(1, 5)
 #: seconds that one decision of the original takes
 _ARTIFACT_DECISION_S = 3.3
-#: file, weeks and cluster of the ITP slice
-_ITP = ("cluster02.csv", (1, 2, 3), "8x(A100*8)")
-_WEEK_S = 7 * 86_400.0
-_PIECES = "rows come from several runs with --add, of which the command is the last"
+_POLICIES = "flow(declared=false),flow,pollux"
 
 
 def main() -> None:
-    parser = options(__doc__ or "")
-    parser.add_argument("--policies", default="flow(declared=false),flow,pollux")
-    parser.add_argument("--loads", default="1.0,0.5,1.5,2.0")
-    parser.add_argument("--add", action="store_true", help="keep rows of other policies and loads saved before")
-    parser.add_argument("--itp", action="store_true", help="the slice of the ITP trace, saved apart")
-    arguments = parsed(parser)
-    name = "simulate_ours_itp" if arguments.itp else "simulate_ours"
-    kept = RESULTS / f"{name}.json"
-    rows: list[dict[str, Any]] = []
-    for group in _itp(arguments.data, arguments.policies) if arguments.itp else _pollux(arguments):
-        if arguments.add and kept.exists():
-            rows = json.loads(kept.read_text())["rows"]
-        key = _key(group[0])
-        rows = [row for row in rows if _key(row) != key] + group
-        if not arguments.quick:
-            save(name, rows, **({"note": _PIECES} if arguments.add else {}))
+    made = with_data(__doc__)
+    made.add_argument("--policies", default="")
+    made.add_argument("--loads", default="")
+    with data_of(made) as arguments:
+        _measure(arguments)
 
 
-def _key(row: dict[str, Any]) -> tuple[str, str]:
-    return row["policy"], row.get("load") or row["trace"]
-
-
-def _pollux(arguments: argparse.Namespace) -> Iterator[list[dict[str, Any]]]:
-    """For each load and policy the rows of its workloads, and their means."""
-    data = arguments.data
-    for load in arguments.loads.split(","):
-        summary = data / "pollux" / "results-jobload" / f"pollux-{load}" / "summary.json"
+def _measure(arguments: Chosen) -> None:
+    policies = arguments.policies or arguments.pick(smoke="flow", quick=_POLICIES, full=_POLICIES)
+    loads = arguments.loads or arguments.pick(smoke="1.0", quick="1.0", full="1.0,0.5,1.5,2.0")
+    rows = Rows(RESULT, arguments, ("load", "policy", "workload"), policies=policies, loads=loads)
+    shown: list[dict[str, Any]] = []
+    for load in loads.split(","):
+        summary = arguments.data / "pollux" / "results-jobload" / f"pollux-{load}" / "summary.json"
         published = json.loads(summary.read_text())["avgs"]
-        for policy, _ in parse_policies(arguments.policies):
-            found = [
-                _one(data, load, policy, number, published[f"workload-{number}"])
-                for number in range(1, 2 if arguments.quick else 9)
-            ]
+        for policy, _ in parse_policies(policies):
+            found = []
+            for number in range(1, arguments.pick(smoke=2, quick=2, full=9)):
+                if rows.find(load=load, policy=policy, workload=number) is None:
+                    rows.put(_one(arguments.data, load, policy, number, published[f"workload-{number}"]))
+                found.append(rows.find(load=load, policy=policy, workload=number) or {})
             groups = {"all": found, "1-4": [row for row in found if row["tuned_on"]], "5-8": found[4:]}
-            yield found + [_mean(part, policy, load, group) for group, part in groups.items() if part]
+            shown += found + [_mean(part, policy, load, group) for group, part in groups.items() if part]
+    rows.finish(shown)
 
 
 def _one(data: Path, load: str, policy: str, number: int, published: float) -> dict[str, Any]:
@@ -129,22 +112,6 @@ def _mean(rows: list[dict[str, Any]], policy: str, load: str, group: str) -> dic
         flush=True,
     )
     return found
-
-
-def _itp(data: Path, policies: str) -> Iterator[list[dict[str, Any]]]:
-    file, weeks, cluster = _ITP
-    for week in weeks:
-        experiment = Experiment(
-            trace=str(data / "elasticflow-itp" / "raw" / file),
-            cluster=cluster,
-            workload=Workload(begin_s=(week - 1) * _WEEK_S, end_s=week * _WEEK_S, drop_large=True),
-            options=Options(costs=parse_costs(_COSTS), interval_s=60.0),
-        )
-        jobs = experiment.jobs(0)
-        for policy, _ in parse_policies(policies):
-            _, row = run(experiment, policy, jobs)
-            print(f"ITP week {week} {policy:17}: {row['mean_jct_s']} s, p50 {row['p50_jct_s']} s", flush=True)
-            yield [{"trace": f"ITP {file}, week {week}", "cluster": cluster, "jobs": len(jobs), **row}]
 
 
 if __name__ == "__main__":

@@ -12,12 +12,12 @@ only. Jobs have no batch to choose, so the fixed-batch baselines do what the aut
 
 from __future__ import annotations
 
-import json
 from functools import lru_cache
 from pathlib import Path
 
-from benchmarks.lib.measure import RESULTS, save
-from benchmarks.simulate.tools import options, parsed, run
+from benchmarks.lib.options import Options as Chosen
+from benchmarks.lib.result import Rows
+from benchmarks.simulate.tools import data_of, run, with_data
 from isoscale.scheduling.policy import policy_names
 from isoscale.sim.costs import PRESETS
 from isoscale.sim.engine import Options
@@ -25,31 +25,35 @@ from isoscale.sim.job import SimJob
 from isoscale.sim.run import Experiment
 from isoscale.sim.workload import Workload
 
-#: what gives all rows, however many runs it took
-_COMMAND = "python -m benchmarks.simulate.philly --data DATA"
+RESULT, MINUTES = "simulate_philly", 6
 _DAY_S = 86_400.0
 #: the two weeks with the most jobs, in days since the first submission
 _SLICE = (35.0, 49.0)
 
 
 def main() -> None:
-    parser = options(__doc__ or "")
-    parser.add_argument("--policies", default=",".join(policy_names()))
-    parser.add_argument("--slice", default="flow,pollux", help="policies that run on two weeks only")
-    parser.add_argument("--clusters", default="philly")
-    parser.add_argument("--add", action="store_true", help="keep rows of other policies that were saved before")
-    arguments = parsed(parser)
-    kept = RESULTS / "simulate_philly.json"
-    rows = json.loads(kept.read_text())["rows"] if arguments.add and kept.exists() else []
-    for name in arguments.clusters.split(","):
-        for policy in arguments.policies.split(","):
-            sliced = arguments.quick or policy in arguments.slice.split(",")
-            row = _one(arguments.data, name, policy, sliced, arguments.quick)
-            rows = [old for old in rows if (old["cluster"], old["policy"]) != (name, policy)] + [row]
-            print(_line(row), flush=True)
-            if not arguments.quick:
-                # After every policy: the last ones take long.
-                save("simulate_philly", rows, command=_COMMAND)
+    made = with_data(__doc__)
+    made.add_argument("--policies", default="")
+    made.add_argument("--slice", default="flow,pollux", help="policies that run on two weeks only")
+    made.add_argument("--clusters", default="")
+    with data_of(made) as arguments:
+        _measure(arguments)
+
+
+def _measure(arguments: Chosen) -> None:
+    every = ",".join(policy_names())
+    policies = arguments.policies or arguments.pick(smoke="fifo,flow", quick=every, full=every)
+    clusters = arguments.clusters or arguments.pick(smoke="2x(gpu*4)", quick="philly", full="philly")
+    rows = Rows(RESULT, arguments, ("cluster", "policy"), policies=policies, slice=arguments.slice, clusters=clusters)
+    for name in clusters.split(","):
+        for policy in policies.split(","):
+            if rows.find(cluster=name, policy=policy) is not None:
+                continue
+            is_short = arguments.length != "full"
+            sliced = arguments.quick or (policy in arguments.slice.split(",") and not arguments.smoke)
+            rows.put(_one(arguments.data, name, policy, sliced, is_short))
+            print(_line(rows.all()[-1]), flush=True)
+    rows.finish()
 
 
 def _one(data: Path, cluster: str, policy: str, sliced: bool, quick: bool) -> dict[str, object]:

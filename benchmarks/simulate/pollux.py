@@ -16,30 +16,37 @@ import json
 import time
 from pathlib import Path
 
-from benchmarks.lib.measure import rounded, save
-from benchmarks.simulate.tools import options, parsed, run
+from benchmarks.lib.measure import rounded
+from benchmarks.lib.options import Options as Chosen
+from benchmarks.lib.result import save
+from benchmarks.simulate.tools import data_of, run, with_data
 from isoscale.sim.costs import parse_costs
 from isoscale.sim.engine import Options
 from isoscale.sim.run import Experiment
 from isoscale.sim.workload import Workload
 from isoscale.sim.worlds.pollux import pollux_tables
 
+RESULT, MINUTES = "simulate_pollux", 2
 _COSTS = "stop-resume:release_s=0,checkpoint_every_s=0"
 #: CPU seconds of the artifact for one workload of 160 jobs, the fastest of those measured
 _ARTIFACT_S = {"tiresias": 29.7, "optimus": 114.7}
 
 
 def main() -> None:
-    parser = options(__doc__ or "")
-    parser.add_argument("--loads", default="1.0")
-    arguments = parsed(parser)
+    made = with_data(__doc__)
+    made.add_argument("--loads", default="1.0")
+    with data_of(made) as arguments:
+        _measure(arguments)
+
+
+def _measure(arguments: Chosen) -> None:
     rows: list[dict[str, object]] = [_start_up(arguments.data)]
     for load in arguments.loads.split(","):
         for policy in _ARTIFACT_S:
             published = json.loads(
                 (arguments.data / "pollux" / "results-jobload" / f"{policy}-{load}" / "summary.json").read_text()
             )["avgs"]
-            for number in range(1, 2 if arguments.quick else 9):
+            for number in range(1, arguments.pick(smoke=2, quick=2, full=9)):
                 rows.append(_one(arguments.data, load, policy, number, published[f"workload-{number}"]))
                 row = rows[-1]
                 print(
@@ -47,8 +54,7 @@ def main() -> None:
                     f"{row['published_s']:>7} ({row['difference']:+.1%}); {row['cpu_s']} CPU s, {row['faster']}x",
                     flush=True,
                 )
-    if not arguments.quick:
-        save("simulate_pollux", rows)
+    save(RESULT, rows, arguments)
 
 
 def _start_up(data: Path) -> dict[str, object]:

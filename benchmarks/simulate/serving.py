@@ -14,11 +14,11 @@ three shapes of load below were fixed before any policy was tuned for them.
 
 from __future__ import annotations
 
-import argparse
-
 import numpy as np
 
-from benchmarks.lib.measure import rounded, save
+from benchmarks.lib.measure import rounded
+from benchmarks.lib.options import parsed, parser
+from benchmarks.lib.result import Rows
 from benchmarks.simulate.tools import run
 from isoscale.sim.costs import PRESETS
 from isoscale.sim.disturbances import ServingLoad, serving_load
@@ -30,35 +30,37 @@ _SHAPES = {
     "sharp evening": ServingLoad(low=0.30, high=0.85, sharpness=4.0, headroom=0.05, noise=0.05),
     "nervous": ServingLoad(low=0.30, high=0.55, headroom=0.10, noise=0.20),
 }
+RESULT, MINUTES = "simulate_serving", 3
 _DAYS, _SLA_S, _TARGET = 3.0, 10.0, 1.621
 _POLICIES = {"fifo-backfill": 0.0, "easyscale": 60.0, "autoscaler": 60.0, "flow": 60.0}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="a quarter of the cluster; prints, saves nothing")
-    parser.add_argument("--policies", default=",".join(_POLICIES))
-    arguments = parser.parse_args()
-    nodes, jobs = (6, 600) if arguments.quick else (24, 2250)
-    rows = []
+    made = parser(__doc__)
+    made.add_argument("--policies", default="")
+    arguments = parsed(made)
+    nodes, jobs, days = arguments.pick(smoke=(1, 8, 0.25), quick=(6, 600, _DAYS), full=(24, 2250, _DAYS))
+    policies = arguments.policies or arguments.pick(smoke="flow", quick=",".join(_POLICIES), full=",".join(_POLICIES))
+    rows = Rows(RESULT, arguments, ("shape", "policy"))
     for shape, load in _SHAPES.items():
-        for policy in arguments.policies.split(","):
-            rows.append({"shape": shape, **_one(load, policy, nodes, jobs)})
-            row = rows[-1]
+        for policy in policies.split(","):
+            if rows.find(shape=shape, policy=policy) is not None:
+                continue
+            row = {"shape": shape, **_one(load, policy, nodes, jobs, days)}
+            rows.put(row)
             print(
                 f"{shape:14} {policy:14} serving alone {row['serving_utilisation']:.3f}, with training "
                 f"{row['busy_utilisation_both']:.3f}: {row['ratio']:.3f}x; {row['reclaims']} reclaims, longest "
                 f"{row['reclaim_max_s']} s; {row['jobs_finished']} jobs, {row['cpu_s']} CPU s",
                 flush=True,
             )
-            if not arguments.quick:
-                save("simulate_serving", rows)
+    rows.finish()
 
 
-def _one(load: ServingLoad, policy: str, nodes: int, jobs: int) -> dict[str, object]:
-    until = _DAYS * 86_400.0
+def _one(load: ServingLoad, policy: str, nodes: int, jobs: int, days: float) -> dict[str, object]:
+    until = days * 86_400.0
     experiment = Experiment(
-        trace=f"philly:jobs={jobs},days={_DAYS:g},hours=24",
+        trace=f"philly:jobs={jobs},days={days:g},hours=24",
         cluster=f"{nodes}x(gpu*8)",
         options=Options(costs=PRESETS["stop-free"], interval_s=_POLICIES.get(policy, 60.0), until_s=until),
         serving=load,

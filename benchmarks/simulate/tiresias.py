@@ -15,20 +15,20 @@ as long as it ran (what a public implementation gives as EDL's settings), or aft
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from pathlib import Path
 
-from benchmarks.lib.measure import RESULTS, rounded, save
-from benchmarks.simulate.tools import options, parsed, run
+from benchmarks.lib.measure import rounded
+from benchmarks.lib.options import Options as Chosen
+from benchmarks.lib.result import Rows
+from benchmarks.simulate.tools import data_of, run, with_data
 from isoscale.sim.costs import parse_costs
 from isoscale.sim.engine import Options
 from isoscale.sim.job import SimJob
 from isoscale.sim.run import Experiment
 from isoscale.sim.workload import Workload
 
-#: what gives all rows, however many runs it took
-_COMMAND = "python -m benchmarks.simulate.tiresias --data DATA"
+RESULT, MINUTES = "simulate_tiresias", 10
 _LOADS = (0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0, 8.0)
 _WORKLOADS, _HOURS = range(1, 9), 8
 _SETTINGS = {
@@ -41,18 +41,17 @@ _CURVES = (("EDL's", "stop-free", _LOADS), ("Pollux's", "stop-free", _LOADS), ("
 
 
 def main() -> None:
-    parser = options(__doc__ or "")
-    parser.add_argument("--add", action="store_true", help="only what was not saved before")
-    arguments = parsed(parser)
-    kept = RESULTS / "simulate_tiresias.json"
-    saved = json.loads(kept.read_text())["rows"] if arguments.add and kept.exists() else []
-    known = {(row["settings"], row["costs"], row["load"]): row for row in saved}
-    rows = []
-    for settings, costs, loads in _CURVES:
-        for load in loads[:2] if arguments.quick else loads:
-            rows.append(known.get((settings, costs, load)) or _compare(arguments.data, settings, costs, load))
-            if not arguments.quick:
-                save("simulate_tiresias", rows, command=_COMMAND)
+    with data_of(with_data(__doc__)) as arguments:
+        _measure(arguments)
+
+
+def _measure(arguments: Chosen) -> None:
+    rows = Rows(RESULT, arguments, ("settings", "costs", "load"))
+    for settings, costs, loads in _CURVES[: arguments.pick(smoke=1, quick=3, full=3)]:
+        for load in loads[: arguments.pick(smoke=1, quick=2, full=len(loads))]:
+            if rows.find(settings=settings, costs=costs, load=load) is None:
+                rows.put(_compare(arguments.data, settings, costs, load))
+    rows.finish()
 
 
 def _compare(data: Path, settings: str, costs: str, load: float) -> dict[str, object]:

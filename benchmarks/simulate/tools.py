@@ -8,33 +8,51 @@ Qinghao-Hu/Philly-Trace-Scripts). Only their content counts, so results name it 
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from benchmarks.lib.measure import rounded
+from benchmarks.lib.options import Options, parsed, parser
+from benchmarks.simulate import tiny_data
 from isoscale.scheduling.policy import make_policy
 from isoscale.sim.engine import Outcome
 from isoscale.sim.result import details, summarise, summary_json
 from isoscale.sim.run import Experiment, parse_policies
 
 
-def options(description: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="directory of the public traces")
-    parser.add_argument("--quick", action="store_true", help="a small part; prints, saves nothing")
-    return parser
+def with_data(description: str | None) -> argparse.ArgumentParser:
+    made = parser(description)
+    made.add_argument("--data", type=Path, help="directory of the public traces; --smoke makes its own")
+    return made
 
 
-def parsed(parser: argparse.ArgumentParser) -> argparse.Namespace:
-    """The arguments; the recorded command keeps no path of this machine."""
-    arguments = parser.parse_args()
-    sys.argv = [word if word != str(arguments.data) else "DATA" for word in sys.argv]
-    if not arguments.data.is_dir():
-        parser.error(f"--data {arguments.data}: no such directory")
-    return arguments
+@contextmanager
+def data_of(made: argparse.ArgumentParser) -> Iterator[Options]:
+    """The options; the recorded command keeps no path of this machine."""
+    options = parsed(made)
+    if options.smoke:
+        with tempfile.TemporaryDirectory() as directory:
+            options.data = tiny_data.make(Path(directory))
+            yield options
+        return
+    if options.data is None:
+        made.error("--data DIR is missing: the directory of the public traces")
+    if not options.data.is_dir():
+        made.error(f"--data {options.data}: no such directory")
+    sys.argv = [word if word != str(options.data) else "DATA" for word in sys.argv]
+    yield options
+
+
+def saved_rows(path: Path | None) -> list[dict[str, Any]]:
+    """What `--add` adds to."""
+    return list(json.loads(path.read_text())["rows"]) if path is not None and path.exists() else []
 
 
 def run(experiment: Experiment, policy: str, jobs: Any, **policy_options: Any) -> tuple[Outcome, dict[str, Any]]:

@@ -95,6 +95,26 @@ class Transformer(nn.Module):
         return self.head(self.layers(self.words(tokens) + self.places, mask=later, is_causal=self.causal))
 
 
+class Classifier(nn.Module):
+    """Two classes of sentences."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = Transformer(causal=False)
+        self.norm = nn.LayerNorm(VOCABULARY)
+        self.classifier = nn.Linear(VOCABULARY, 2)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.classifier(self.norm(self.encoder(tokens).mean(1)))
+        return logits
+
+
+def labelled_sentences(*, train: bool) -> TensorDataset:
+    """Is the first word one of the upper half? The 47 sentences to evaluate make batches of unequal size."""
+    tokens = sentences(train=train)[: 192 if train else 47]
+    return TensorDataset(tokens[:, :-1], (tokens[:, 0] > VOCABULARY // 2).long())
+
+
 def mask_words(rows: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
     """A collate function: hides 15 % of the words, drawn anew for every batch. Targets elsewhere are -100."""
     tokens = torch.stack(rows)[:, :LENGTH]

@@ -9,6 +9,7 @@ classes are tried in the order of `CLASSES`. Reads text that it is given; retrie
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -78,7 +79,7 @@ CLASSES: tuple[FailureClass, ...] = (
     ),
     _user(
         "GPU out of memory",
-        r"CUDA(: )?(error: )?out of memory",
+        r"CUDA:? (error: )?out of memory",
         r"OutOfMemoryError: CUDA",
         r"CUBLAS_STATUS_ALLOC_FAILED",
         r"cudaErrorMemoryAllocation",
@@ -186,14 +187,14 @@ CLASSES: tuple[FailureClass, ...] = (
 )
 
 
-def classify(stderr: str) -> FailureClass:
-    """The class whose signature the log shows, the most specific one if it shows several.
+def classify(stderr: str, classes: Sequence[FailureClass] = CLASSES) -> FailureClass:
+    """The first of the classes whose signature the log shows; of ours, the most specific one.
 
     >>> classify("Traceback (most recent call last):\\n...\\nModuleNotFoundError: No module named 'apex'").name
     'import error'
     """
     tail = stderr[-_TAIL_CHARACTERS:]
-    return next((one for one in CLASSES if one.matches(tail)), NO_SIGNATURE)
+    return next((one for one in classes if one.matches(tail)), NO_SIGNATURE)
 
 
 def should_retry(name: str, num_failures: int) -> bool:

@@ -11,7 +11,7 @@ from isoscale.analysis.values import Timeline
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["draw_marks", "draw_rows", "draw_sizes", "panel_name"]
+__all__ = ["draw_batches", "draw_marks", "draw_rows", "draw_sizes", "panel_name"]
 
 #: rectangles beyond which nobody could tell one from another
 _MAX_STRIPES = 30_000
@@ -96,6 +96,24 @@ def draw_marks(axes: Axes, loss: Axes, shown: Timeline, rows: list[ExecutorId], 
             times.append(checkpoint.t)
     at = axes.get_xaxis_transform()
     axes.scatter(times, [0.0] * len(times), s=36, marker="|", color=CHECKPOINT.colour, transform=at, **under)
+
+
+def draw_batches(axes: Axes, shown: Timeline, view: tuple[float, float]) -> None:
+    """The batch size of a logical worker over time, and the learning rate that each change gave."""
+    from matplotlib.ticker import MaxNLocator
+
+    known = [(max(one.t, view[0]), one) for one in shown.batches if one.after is not None]
+    if known:
+        times = [view[0], *(t for t, _ in known), shown.seconds]
+        sizes = [known[0][1].before or 0, *(one.after or 0 for _, one in known)]
+        axes.plot(times, [*sizes, sizes[-1]], drawstyle="steps-post", color=FEW[0], linewidth=1.5)
+        axes.set_ylim(0, 1.3 * max(sizes))
+    for t, one in known[:20]:
+        if one.learning_rates:
+            text = f"lr {one.learning_rates[0]:.3g}"
+            axes.annotate(text, (t, one.after or 0), (3, 2), textcoords="offset points", fontsize=7, color=SOFT)
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=3, integer=True))
+    panel_name(axes, "batch size of a logical worker")
 
 
 def panel_name(axes: Axes, name: str) -> None:

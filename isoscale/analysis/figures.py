@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import io
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from isoscale.analysis.figure_rows import draw_marks, draw_rows, draw_sizes, panel_name
+from isoscale.analysis.curve_figures import LOSS, draw_line
+from isoscale.analysis.figure_rows import draw_batches, draw_marks, draw_rows, draw_sizes, panel_name
 from isoscale.analysis.palette import CHECKPOINT, FAINT, INK, PALE, RESCALE, SIGNS, SOFT
 from isoscale.analysis.placements import in_order
 from isoscale.analysis.values import Curve, Timeline
@@ -23,13 +25,12 @@ if TYPE_CHECKING:
 
 __all__ = ["draw_timeline", "render"]
 
-_HUGE = 1e30
-_LOSS, _SPEED = "#33557f", "#2f7d5b"
+_SPEED = "#2f7d5b"
 
 _WIDTH, _LEFT, _RIGHT = 11.0, 1.5, 0.85
 _TOP, _BOTTOM, _BETWEEN = 1.0, 0.88, 0.34
 _MARGIN = 0.3
-_LOSS_HEIGHT, _SPEED_HEIGHT, _EMPTY_HEIGHT = 1.35, 1.1, 0.45
+_LOSS_HEIGHT, _SPEED_HEIGHT, _BATCH_HEIGHT, _EMPTY_HEIGHT = 1.35, 1.1, 0.8, 0.45
 
 
 def render(figure: Figure, form: Literal["png", "svg"] = "png", dpi: int = 130) -> bytes:
@@ -55,7 +56,8 @@ def draw_timeline(shown: Timeline, *, heading: bool = True) -> Figure:
     top_height = _TOP if heading else _TOP - 0.62
     loss_height = _LOSS_HEIGHT if shown.loss.t else _EMPTY_HEIGHT
     speed_height = _SPEED_HEIGHT if shown.throughput.t else _EMPTY_HEIGHT
-    height = top_height + rows_height + _BETWEEN + loss_height + _BETWEEN + speed_height + _BOTTOM
+    batch_height = _BETWEEN + _BATCH_HEIGHT if shown.batches else 0.0
+    height = top_height + rows_height + _BETWEEN + loss_height + _BETWEEN + speed_height + batch_height + _BOTTOM
     figure = Figure(figsize=(_WIDTH, height), facecolor="white")
 
     def panel(top: float, tall: float) -> Axes:
@@ -74,11 +76,15 @@ def draw_timeline(shown: Timeline, *, heading: bool = True) -> Figure:
         draw_rows(top, shown, rows, rows_height, view)
     else:
         draw_sizes(top, shown)
-    _draw_curve(loss, shown.loss, _LOSS, "loss")
+    _draw_curve(loss, shown.loss, LOSS, "loss")
     _draw_curve(speed, shown.throughput, _SPEED, "steps per second")
-    _draw_rescales((top, loss, speed), shown, view)
+    panels = [top, loss, speed]
+    if shown.batches:
+        panels.append(panel(height - _BOTTOM - _BATCH_HEIGHT, _BATCH_HEIGHT))
+        draw_batches(panels[-1], shown, view)
+    _draw_rescales(panels, shown, view)
     draw_marks(top, loss, shown, rows, view)
-    _time_axis((top, loss, speed), view)
+    _time_axis(panels, view)
     if heading:
         left = _MARGIN / _WIDTH
         figure.text(left, 1 - 0.36 / height, title(shown), fontsize=13, weight="bold", color=INK, parse_math=False)
@@ -119,20 +125,14 @@ def _draw_curve(axes: Axes, curve: Curve, colour: str, name: str) -> None:
         )
         return
     if name == "loss":
-        # matplotlib adds margins, which must not overflow.
-        low, mean, high = ([min(max(v, -_HUGE), _HUGE) for v in part] for part in (curve.low, curve.value, curve.high))
-        if min(low) > 0 and max(high) > 100 * sorted(mean)[len(mean) // 2]:
-            axes.set_yscale("log")  # it exploded: the rest would be a flat line
-        if low != high:
-            axes.fill_between(curve.t, low, high, color=colour, alpha=0.18, linewidth=0)
-        axes.plot(curve.t, mean, color=colour, linewidth=1.1, marker="." if len(mean) == 1 else "")
+        draw_line(axes, curve, colour)
     else:
         axes.fill_between(curve.t, curve.value, step="post", color=colour, alpha=0.16, linewidth=0)
         axes.plot(curve.t, curve.value, color=colour, linewidth=1.1, drawstyle="steps-post")
         axes.set_ylim(0, max(curve.value) * 1.12 or 1.0)
 
 
-def _draw_rescales(panels: tuple[Axes, Axes, Axes], shown: Timeline, view: tuple[float, float]) -> None:
+def _draw_rescales(panels: Sequence[Axes], shown: Timeline, view: tuple[float, float]) -> None:
     width = 0.8 if len(shown.rescales) <= 20 else 0.4
     times = [rescale.t for rescale in shown.rescales]
     for axes in panels:
@@ -161,7 +161,7 @@ def _draw_rescales(panels: tuple[Axes, Axes, Axes], shown: Timeline, view: tuple
         taken_until[line] = rescale.t + half
 
 
-def _time_axis(panels: tuple[Axes, Axes, Axes], view: tuple[float, float]) -> None:
+def _time_axis(panels: Sequence[Axes], view: tuple[float, float]) -> None:
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     begin, end = view

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
+from isoscale.analysis.curve_figures import draw_series
 from isoscale.analysis.figures import draw_timeline, render
 from isoscale.analysis.promise_rows import SAID, PromiseRow, heading, rows, short
 from isoscale.analysis.promises import Verdict
@@ -17,6 +18,9 @@ from isoscale.analysis.words import STATES, count, duration, sizes, title
 from isoscale.pages import Image, environment
 
 __all__ = ["page"]
+
+#: a page shows so many curves; the rest is in its JSON
+_MAX_CURVES = 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,9 +42,13 @@ class _Section:
     #: empty unless the job failed
     error: str
     digest: str
+    #: how it was begun, and where it is
+    origin: Sequence[tuple[str, str]] = ()
     facts: Sequence[tuple[str, str]] = ()
     #: None iff the log has no events
     image: Image | None = None
+    #: what was logged, over steps
+    curves: Sequence[Image] = ()
     promises: _Promises | None = None
     tables: Sequence[Table] = ()
 
@@ -74,8 +82,10 @@ def _section(shown: Timeline, verdict: Verdict | None) -> _Section:
         when=_when(shown),
         error=shown.error if shown.state == "failed" else "",
         digest=shown.digest,
+        origin=[(name, value) for name, value in (("command", shown.command), ("directory", shown.directory)) if value],
         facts=() if is_empty else _facts(shown, verdict),
         image=None if is_empty else _picture(shown),
+        curves=_curves(shown),
         promises=None
         if verdict is None
         else _Promises(heading=heading(verdict), rows=rows(verdict, shown.start), said=SAID),
@@ -91,6 +101,14 @@ def _when(shown: Timeline) -> str:
 
 def _picture(shown: Timeline) -> Image:
     return Image(png=render(draw_timeline(shown, heading=False)), words=f"timeline of {title(shown)}")
+
+
+def _curves(shown: Timeline) -> list[Image]:
+    return [
+        Image(png=render(draw_series(name, curve, number)), words=f"{name} over steps")
+        for number, (name, curve) in enumerate(shown.series[:_MAX_CURVES])
+        if curve.t
+    ]
 
 
 def _facts(shown: Timeline, verdict: Verdict | None) -> list[tuple[str, str]]:

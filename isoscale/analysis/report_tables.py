@@ -61,6 +61,22 @@ class Table:
 def tables(shown: Timeline) -> Iterator[Table]:
     """In the order of the page; some may be empty."""
     yield _rescales(shown)
+    yield Table(
+        name="Batch sizes",
+        columns=("time", "at step", "of a logical worker", "factor", "learning rates", "reason"),
+        numbers=frozenset({"time", "at step", "of a logical worker", "factor", "learning rates"}),
+        rows=[
+            (
+                _time(b.t),
+                _text(b.step),
+                f"{_text(b.before) or '?'} → {_text(b.after) or '?'}",
+                "" if b.factor is None else f"{b.factor:.6g}",
+                ", ".join(f"{rate:.6g}" for rate in b.learning_rates[:8]),
+                b.reason,
+            )
+            for b in shown.batches
+        ],
+    )
     yield _executors(shown)
     yield Table(
         name="Faults and warnings",

@@ -13,18 +13,23 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from isoscale.analysis.curves import decimate, rate
+from isoscale.analysis.curves import decimate, downtime, rate
 from isoscale.analysis.fields import Event, instant, number, seconds, text, whole
 from isoscale.analysis.lives import lives
 from isoscale.analysis.marks import ENDS, RUNS, marks
 from isoscale.analysis.placements import Generation, Timed, generations, shares_of, workers_of
-from isoscale.analysis.values import Audit, Checkpoint, Life, Rescale, State, Timeline
+from isoscale.analysis.values import Audit, BatchSize, Checkpoint, Curve, Life, Rescale, State, Timeline
 
 __all__ = ["Timeline", "as_json", "jobs_of", "timeline"]
 
 # A log that begins before 1973 counts virtual seconds.
 _FIRST_REAL_S = 1e8
+#: fields of an event `log` that no script logged, and names of which there are curves at most
+_NOT_LOGGED, _MAX_SERIES = ("t", "event", "step", "epoch", "job"), 64
+#: of a curve over steps, which is drawn small
+_SERIES_POINTS = 300
 #: which events tell how far a job is; others may be written late (a checkpoint) and name an earlier step
 _COUNTERS = {
     "step": ("step", "generation", *ENDS),
@@ -39,10 +44,13 @@ def jobs_of(events: Iterable[Event]) -> list[str]:
     return list(dict.fromkeys(text(event, "job") for event in events if event.get("job") is not None))
 
 
-def timeline(events: Iterable[Event], *, job: str = "", num_logical_workers: int | None = None) -> Timeline:
+def timeline(
+    events: Iterable[Event], *, job: str = "", num_logical_workers: int | None = None, directory: str = ""
+) -> Timeline:
     """The timeline of all `events`; of a log with several jobs, pass those of one.
 
-    `job` is a name to show. `num_logical_workers` is used where the log does not tell it.
+    `job` is a name to show, `directory` where the log lies. `num_logical_workers` is used where the log does not tell
+    it.
     """
     start, timed = _timed(events)
     end = timed[-1][0] if timed else 0.0
@@ -73,6 +81,7 @@ def timeline(events: Iterable[Event], *, job: str = "", num_logical_workers: int
         lives=living,
         rescales=_rescales(timed, steps, placements),
         marks=marks(timed),
+        batches=_batches(timed),
         checkpoints=tuple(
             Checkpoint(t=t, step=whole(e, "step"), path=text(e, "path"), seconds=seconds(e, "seconds"))
             for t, e in timed
@@ -82,8 +91,11 @@ def timeline(events: Iterable[Event], *, job: str = "", num_logical_workers: int
             Audit(t=t, step=whole(e, "step"), digest=text(e, "digest")) for t, e in timed if e["event"] == "audit"
         ),
         logged=_logged(timed),
-        loss=decimate(times, np.array([math.nan if loss is None else loss for loss in losses], dtype=np.float64)),
-        throughput=rate(times),
+        series=_series(timed),
+        command=next((text(e, "command") for _, e in timed if e["event"] == "coordinator_started"), ""),
+        directory=directory,
+        loss=decimate(times, _array(losses), gap=downtime(times)),
+        throughput=rate(times, gap=downtime(times)),
         step=_last(timed, "step") or 0,
         epoch=_last(timed, "epoch"),
         generation=_last(timed, "generation"),
@@ -177,13 +189,54 @@ def _rescales(timed: Sequence[Timed], steps: Sequence[Timed], placements: Sequen
     )
 
 
+def _batches(timed: Sequence[Timed]) -> tuple[BatchSize, ...]:
+    """A change that was made again after a restart counts once, when it was made first."""
+    found: dict[int | None, BatchSize] = {}
+    for t, event in timed:
+        if event["event"] == "batch":
+            rates = event.get("learning_rates")
+            known = rates if isinstance(rates, list) else []
+            change = BatchSize(
+                t=t,
+                step=whole(event, "step"),
+                before=whole(event, "from"),
+                after=whole(event, "to"),
+                factor=number(event, "factor"),
+                learning_rates=tuple(float(rate) for rate in known if isinstance(rate, int | float)),
+                reason=text(event, "reason"),
+            )
+            found.setdefault(change.step, change)
+    return tuple(found.values())
+
+
 def _logged(timed: Sequence[Timed]) -> tuple[tuple[str, float], ...]:
     found: dict[str, float] = {}
     for _, event in timed:
         if event["event"] == "log":
-            values = {name: number(event, name) for name in event if name not in ("t", "event", "step", "epoch", "job")}
+            values = {name: number(event, name) for name in event if name not in _NOT_LOGGED}
             found |= {name: value for name, value in values.items() if value is not None}
     return tuple(found.items())
+
+
+def _series(timed: Sequence[Timed]) -> tuple[tuple[str, Curve], ...]:
+    """By committed step; of a step that was done again, what was logged last."""
+    found: dict[str, dict[int, float]] = {}
+    for _, event in timed:
+        names = {"step": ("loss",), "log": [name for name in event if name not in _NOT_LOGGED]}.get(event["event"], ())
+        step = whole(event, "step")
+        for name in names if step is not None else ():
+            value = number(event, name)
+            if value is not None and step is not None and (name in found or len(found) < _MAX_SERIES):
+                found.setdefault(name, {})[step] = value
+    curves = {name: sorted(values.items()) for name, values in found.items()}
+    return tuple(
+        (name, decimate(_array([step for step, _ in points]), _array([value for _, value in points]), _SERIES_POINTS))
+        for name, points in curves.items()
+    )
+
+
+def _array(values: Iterable[float | None]) -> NDArray[np.float64]:
+    return np.array([math.nan if value is None else value for value in values], dtype=np.float64)
 
 
 def _plain(value: float) -> float | str:

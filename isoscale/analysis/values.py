@@ -9,6 +9,7 @@ from isoscale.analysis.fields import ExecutorId
 
 __all__ = [
     "Audit",
+    "BatchSize",
     "Checkpoint",
     "Completion",
     "Curve",
@@ -91,6 +92,20 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BatchSize:
+    """The batch size of every logical worker was changed."""
+
+    t: float
+    step: int | None
+    before: int | None
+    after: int | None
+    #: what learning rates were multiplied with, and what they are since
+    factor: float | None
+    learning_rates: tuple[float, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
     t: float
     step: int | None
@@ -107,12 +122,16 @@ class Audit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """Values over time, decimated: each point is the mean of a short stretch, with its lowest and highest value."""
+    """Values over time, decimated: each point is the mean of a short stretch, with its lowest and highest value.
+
+    Of a curve over committed steps `t` counts those."""
 
     t: tuple[float, ...] = ()
     value: tuple[float, ...] = ()
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
+    #: points before which nothing was known for long: no line leads to them
+    breaks: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,10 +170,16 @@ class Timeline:
     lives: tuple[Life, ...]
     rescales: tuple[Rescale, ...]
     marks: tuple[Mark, ...]
+    batches: tuple[BatchSize, ...] = ()
     checkpoints: tuple[Checkpoint, ...]
     audits: tuple[Audit, ...]
     #: the last value of every name that the script logged
     logged: tuple[tuple[str, float], ...]
+    #: over committed steps: the loss, and every name that the script logged
+    series: tuple[tuple[str, Curve], ...]
+    #: the line by which the job was begun, and where; "" if the log does not tell
+    command: str
+    directory: str
     loss: Curve
     #: committed steps per second; each value holds until the next time, the last one only ends the curve
     throughput: Curve

@@ -1,1 +1,1 @@
-"""How executor processes are started. Launches by command line; knows nothing of training."""
+"""How executor processes are started: one seam (`seam`), and what stands behind it. Knows nothing of training."""

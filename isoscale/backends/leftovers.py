@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,6 +46,7 @@ class Process:
     born: int
     state: str
     session: int
+    parent: int = 0
     environ: frozenset[bytes] = frozenset()
 
 
@@ -111,7 +112,9 @@ def end_leftovers(lineage: Lineage) -> int:
     """Ends them and sees them dead; how many there were. Takes no time if there are none; not on the event loop."""
     ended: set[tuple[int, int]] = set()
     for look in range(_LOOKS):
-        left = [one for one in _processes(lineage) if belongs(one, lineage)]
+        found = list(_processes(lineage))
+        _reap(found, lineage)
+        left = [one for one in found if belongs(one, lineage)]
         if not left:
             break
         for one in left:
@@ -131,6 +134,14 @@ def end_own_leftovers() -> int:
     for one in left:
         _kill(one)
     return len(left)
+
+
+def _reap(processes: Iterable[Process], lineage: Lineage) -> None:
+    """Orphans of its session that have ended, and that are this process's children by now (`backends.warm`)."""
+    for one in processes:
+        if one.state == "Z" and one.session == lineage.leader != one.pid and one.parent == os.getpid():
+            with contextlib.suppress(OSError):
+                os.waitpid(one.pid, os.WNOHANG)
 
 
 def _kill(process: Process) -> None:
@@ -163,6 +174,7 @@ def _with_environ(process: Process) -> Process:
         born=process.born,
         state=process.state,
         session=process.session,
+        parent=process.parent,
         environ=_environ(process.pid),
     )
 
@@ -171,7 +183,7 @@ def _look_at(pid: int) -> Process | None:
     with contextlib.suppress(OSError, ValueError, IndexError):
         # The name before the last bracket may contain anything.
         fields = (_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
-        return Process(pid=pid, born=int(fields[19]), state=fields[0], session=int(fields[3]))
+        return Process(pid=pid, born=int(fields[19]), state=fields[0], session=int(fields[3]), parent=int(fields[1]))
     return None
 
 

@@ -1,147 +1,145 @@
-"""Executor processes on this machine: start, adopt, watch, end.
+"""This machine as a backend: processes are forked from a warm parent where that gives the same, else started afresh.
 
 A process gets its own session, so a Ctrl-C in the terminal reaches only the coordinator, which then ends it.
 Its output goes straight into a log file: it must not depend on the coordinator, which may die first. A process
-that an earlier coordinator started is adopted by its pid and its time of birth.
+that an earlier coordinator started is found again by its pid and its time of birth.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
-import resource
-import select
-import signal
-import sys
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
 from isoscale import env
-from isoscale.backends.leftovers import Lineage, end_leftovers, marks_at, marks_of, now_ticks
-from isoscale.backends.lines import Cut, Excerpt, clean
+from isoscale.backends.host_id import machine_id
+from isoscale.backends.leftovers import marks_of
+from isoscale.backends.local_process import ForkedProcess, FoundProcess, LocalProcess, SpawnedProcess
+from isoscale.backends.seam import Device, DeviceGone, DeviceLeaving, Identity, Launch, Notice
+from isoscale.backends.system import can_lower_priority, lives, pin
+from isoscale.backends.warm import NEWCOMER_NICE, UnavailableError, WarmParents
+from isoscale.errors import StartError
+from isoscale.kinds import NumericProfile, executor_environment
 
-__all__ = [
-    "ALLOCATOR",
-    "AdoptedProcess",
-    "LocalProcess",
-    "NewLines",
-    "born",
-    "can_lower_priority",
-    "is_executor",
-    "is_stopped",
-    "lives",
-    "restore_priority",
-    "start_process",
-]
+__all__ = ["ALLOCATOR", "LocalBackend", "training_environment"]
 
 #: glibc's malloc, for processes that train: memory stays with the process. Every turn frees its gradients and the
 #: next one asks for them again; handing pages back to the system in between cost 1 ms a turn for a 6.5 MB model.
 ALLOCATOR = {"MALLOC_TRIM_THRESHOLD_": str(2**40), "MALLOC_MMAP_THRESHOLD_": str(32 * 2**20)}
 
-_TAIL_LINES = 30
-_TAIL_BYTES = 2**16
-_PIECE_BYTES = 2**20
-#: of a process that prepares to join, beside others that train
-_NEWCOMER_NICE = 5
+
+def training_environment(variables: Mapping[str, str], profile: NumericProfile, threads: int) -> dict[str, str]:
+    """Of a process that trains: this one's, with `variables`, the caps of `profile`, and what makes it repeatable."""
+    # Sets and dicts of strings iterate in the same order in every process.
+    fixed = {"PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1", **variables}
+    return executor_environment({**ALLOCATOR, **env.child_environment(fixed)}, profile, threads)
 
 
-class LocalProcess:
-    def __init__(self, process: asyncio.subprocess.Process, log: Path, marks: frozenset[bytes] = frozenset()) -> None:
-        """`marks`: what its environment says of it, by which its children are known."""
-        self._process = process
-        self._marks = marks
-        self._died: int | None = None
-        self.log = log
+class LocalBackend:
+    """Devices are slots: as many of each kind as are asked for, or those that `devices` names and no others."""
 
-    @property
-    def pid(self) -> int:
-        return self._process.pid
+    def __init__(self, *, warm: WarmParents | None = None, devices: Sequence[Device] | None = None) -> None:
+        """`warm`: who forks processes; None: all are started afresh."""
+        self._warm = warm
+        self._devices = None if devices is None else {device.id: device for device in devices}
+        self._listeners: list[Callable[[Notice], None]] = []
+        self._running: dict[str, LocalProcess] = {}
 
-    async def wait(self) -> str:
-        """Why it ended: "exit code 3" or "killed by SIGKILL"."""
-        code = await self._process.wait()
-        self._died = self._died or now_ticks()
-        return f"exit code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
+    def devices(self) -> Sequence[Device]:
+        return tuple((self._devices or {}).values())
 
-    def kill(self) -> None:
-        """At once, with its loader processes: whatever it held is held by others, or in a checkpoint."""
-        if self._process.returncode is None:
-            _kill_group(self.pid)
+    def free_device(self, kind: str, taken: Collection[str]) -> Device:
+        if self._devices is None:
+            slots = (f"{kind}/{number}" for number in itertools.count())
+            return Device(id=next(slot for slot in slots if slot not in taken), kind=kind, node=machine_id())
+        for device in self._devices.values():
+            if device.kind == kind and device.id not in taken:
+                return device
+        raise StartError(what=kind, reason=f"no device is free; {len(taken)} of {len(self._devices)} are taken")
 
-    async def end(self) -> None:
-        self.kill()
-        await self.wait()
-        await self.sweep()
+    def prepare(self, environment: Mapping[str, str]) -> None:
+        if self._warm is not None:
+            with contextlib.suppress(UnavailableError):
+                self._warm.begun(environment)
 
-    async def sweep(self) -> None:
-        """It has ended: so has everything that it started, when this returns."""
-        lineage = Lineage(leader=self.pid, marks=self._marks, died=self._died or now_ticks())
-        await asyncio.to_thread(end_leftovers, lineage)
-
-    def tail(self) -> str:
-        return _tail(self.log)
-
-
-class AdoptedProcess:
-    """One that somebody else started."""
-
-    def __init__(self, pid: int, log: Path) -> None:
-        """Raises ProcessLookupError if there is none."""
-        self.pid = pid
-        self.log = log
-        self._handle = os.pidfd_open(pid)
-        self._marks = marks_at(pid)
-        self._leads = _leads_session(pid)
-        self._died: int | None = None
-
-    async def wait(self) -> str:
-        loop, gone = asyncio.get_running_loop(), asyncio.Event()
-        loop.add_reader(self._handle, gone.set)
+    async def start(self, launch: Launch, device: Device) -> LocalProcess:
+        if self._devices is not None and device.id not in self._devices:
+            raise StartError(what=device.id, reason="this device is gone")
+        launch = replace(launch, cores=device.cores)
         try:
-            await gone.wait()
-        finally:
-            loop.remove_reader(self._handle)
-        self._died = self._died or now_ticks()
-        return "ended"
+            with _log_file(launch.log) as log:
+                process = await self._fork(launch, device, log) or await _spawn(launch, device, log)
+        except OSError as error:
+            raise StartError(what=launch.command[0], reason=error.strerror or str(error)) from error
+        if device.cores and not pin(process.pid, device.cores):
+            await process.end()
+            raise StartError(what=device.id, reason=f"there are no such cores: {', '.join(map(str, device.cores))}")
+        self._running[device.id] = process
+        return process
 
-    async def end(self) -> None:
-        self.kill()
-        await self.wait()
-        await self.sweep()
+    def find(self, identity: Identity, log: Path) -> LocalProcess | None:
+        if identity.machine != machine_id() or not identity.born or not lives(identity.pid, identity.born):
+            return None
+        try:
+            process = FoundProcess(identity, log)
+        except ProcessLookupError:
+            return None
+        self._running[identity.device] = process
+        return process
 
-    async def sweep(self) -> None:
-        """As of a process of one's own."""
-        died = self._died or now_ticks()
-        lineage = Lineage(leader=self.pid, marks=self._marks, died=died, leads=self._leads)
-        await asyncio.to_thread(end_leftovers, lineage)
+    def listen(self, listener: Callable[[Notice], None]) -> None:
+        self._listeners.append(listener)
 
-    def kill(self) -> None:
-        if not select.select([self._handle], [], [], 0)[0]:  # otherwise the number may be somebody else's by now
-            _kill_group(self.pid)
+    async def withdraw(self, device: str, *, within_s: float, reason: str) -> None:
+        """Take a device away: what runs on it is told, and killed when its time is over. Returns when it is free."""
+        if self._devices is not None:
+            self._devices.pop(device, None)
+        process = self._running.pop(device, None)
+        if process is not None:
+            self._tell(DeviceLeaving(device=device, within_s=within_s, reason=reason))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(within_s):
+                    await process.wait()
+            await process.end()
+        self._tell(DeviceGone(device=device, reason=reason))
 
-    def tail(self) -> str:
-        return _tail(self.log)
+    async def close(self) -> None:
+        if self._warm is not None:
+            self._warm.close()
+
+    def _tell(self, notice: Notice) -> None:
+        for listener in self._listeners:
+            listener(notice)
+
+    async def _fork(self, launch: Launch, device: Device, log: BinaryIO) -> ForkedProcess | None:
+        """None if it must be started afresh."""
+        if self._warm is None or not launch.entry:
+            return None
+        try:
+            pid = await self._warm.fork(launch, log)
+            return ForkedProcess(pid, device.id, launch.log, marks_of(launch.environment), self._warm.how_ended)
+        except UnavailableError:
+            return None
 
 
-async def start_process(
-    command: Sequence[str], environment: Mapping[str, str], log: Path, *, newcomer: bool = False
-) -> LocalProcess:
-    """`newcomer`: it prepares beside a job that trains, at a lower priority, which it gives up when it joins."""
-    if newcomer and can_lower_priority():
-        command = ["nice", "-n", str(_NEWCOMER_NICE), *command]
-    with _log_file(log) as file:
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            env=dict(environment),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=file,
-            stderr=asyncio.subprocess.STDOUT,
-            start_new_session=True,
-        )
-    return LocalProcess(process, log, marks_of(environment))
+async def _spawn(launch: Launch, device: Device, log: BinaryIO) -> SpawnedProcess:
+    lowered = launch.newcomer and can_lower_priority()
+    process = await asyncio.create_subprocess_exec(
+        *(("nice", "-n", str(NEWCOMER_NICE)) if lowered else ()),
+        *launch.command,
+        env=dict(launch.environment),
+        cwd=launch.cwd,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=log,
+        stderr=asyncio.subprocess.STDOUT,
+        start_new_session=True,
+    )
+    return SpawnedProcess(process, device.id, launch.log, marks_of(launch.environment))
 
 
 def _log_file(log: Path) -> BinaryIO:
@@ -150,93 +148,3 @@ def _log_file(log: Path) -> BinaryIO:
         return log.open("ab")
     except (FileNotFoundError, NotADirectoryError):
         return open(os.devnull, "ab")
-
-
-class NewLines:
-    """What a process has written into its log since the last look, as far as it is worth showing."""
-
-    def __init__(self, log: Path) -> None:
-        self._log = log
-        self._at = 0
-        self._excerpt = Excerpt()
-
-    def read(self) -> list[str]:
-        """A bounded piece at a time."""
-        try:
-            with self._log.open("rb") as file:
-                file.seek(self._at)
-                data = file.read(_PIECE_BYTES)
-        except OSError:
-            return []
-        self._at += len(data)
-        shown = self._excerpt.add(data, time.monotonic())
-        return [f"... {one.lines:,} lines are in {self._log}" if isinstance(one, Cut) else one for one in shown]
-
-
-def restore_priority() -> None:
-    """A newcomer has joined: it is as good as the others from now on."""
-    for thread in Path("/proc/self/task").iterdir() if Path("/proc/self/task").is_dir() else ():
-        with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, int(thread.name), 0)
-
-
-def can_lower_priority() -> bool:
-    """Whether a process that lowers its priority may raise it again."""
-    return os.geteuid() == 0 or resource.getrlimit(resource.RLIMIT_NICE)[0] >= 20
-
-
-def born(pid: int) -> int:
-    """When a process was born, in clock ticks since the system was; 0 if there is none. Tells it from a successor."""
-    fields = _stat(pid)
-    return int(fields[19]) if fields else 0
-
-
-def is_executor(pid: int, executor: int) -> bool:
-    """Whether the process was started as this executor. A number that somebody sends could be any process's."""
-    if not sys.platform.startswith("linux"):
-        return True
-    with contextlib.suppress(OSError):
-        return f"{env.EXECUTOR}={executor}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    return False
-
-
-def is_stopped(pid: int) -> bool:
-    """Stopped by a signal: it will not say so itself."""
-    fields = _stat(pid)
-    return bool(fields) and fields[0] in ("T", "t")
-
-
-def lives(pid: int, birth: int) -> bool:
-    """Whether the process born then still runs; one that ended and that nobody has asked about does not."""
-    fields = _stat(pid)
-    return bool(fields) and int(fields[19]) == birth and fields[0] not in ("Z", "X")
-
-
-def _stat(pid: int) -> list[str]:
-    """/proc/PID/stat from the state on; the name before it may contain anything."""
-    if not sys.platform.startswith("linux"):
-        return []
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return []
-
-
-def _leads_session(pid: int) -> bool:
-    with contextlib.suppress(OSError):
-        return os.getsid(pid) == pid
-    return False
-
-
-def _kill_group(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, signal.SIGKILL)
-
-
-def _tail(log: Path) -> str:
-    """The last lines of its output."""
-    with contextlib.suppress(OSError), log.open("rb") as file:
-        file.seek(max(0, log.stat().st_size - _TAIL_BYTES))
-        return "\n".join(map(clean, file.read().splitlines()[-_TAIL_LINES:]))
-    return ""

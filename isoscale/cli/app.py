@@ -2,55 +2,72 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import signal
 import sys
+from collections.abc import Iterable
 from typing import Annotated
 
 import typer
 
 from isoscale import __version__
-from isoscale.cli.check import check
-from isoscale.cli.executor import executor
-from isoscale.cli.live_job import checkpoint, resume, scale, status, stop
 from isoscale.cli.outcome import ToldExit
-from isoscale.cli.plan import plan
-from isoscale.cli.profile import profile
-from isoscale.cli.recipes import recipes
-from isoscale.cli.replay import replay
-from isoscale.cli.report import report
-from isoscale.cli.run import run
-from isoscale.cli.simulate import simulate
-from isoscale.cli.verify import verify
 from isoscale.errors import IsoscaleError
 
-__all__ = ["app"]
+__all__ = ["app", "command_line"]
 
 _TERMINATED = 128 + signal.SIGTERM
+_TAKES_SCRIPT = {"allow_interspersed_args": True}
 
-cli = typer.Typer(
-    name="isoscale",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="rich",
-    help="Elastic PyTorch training that gives the same bits on any number of devices.",
-    pretty_exceptions_enable=False,
-)
-cli.command(context_settings={"allow_interspersed_args": True})(run)
-cli.command(context_settings={"allow_interspersed_args": True})(verify)
-cli.command(context_settings={"allow_interspersed_args": True})(check)
-cli.command(context_settings={"allow_interspersed_args": True})(profile)
-cli.command(context_settings={"ignore_unknown_options": True})(scale)
-cli.command()(status)
-cli.command()(resume)
-cli.command()(checkpoint)
-cli.command()(stop)
-cli.command()(executor)
-cli.command()(replay)
-cli.command()(recipes)
-cli.command()(report)
-cli.command()(simulate)
-cli.add_typer(plan, name="plan")
+#: where each command is, and how its arguments are read; in the order in which help shows them
+_COMMANDS: dict[str, tuple[str, dict[str, bool]]] = {
+    "run": ("run", _TAKES_SCRIPT),
+    "verify": ("verify", _TAKES_SCRIPT),
+    "check": ("check", _TAKES_SCRIPT),
+    "profile": ("profile", _TAKES_SCRIPT),
+    "scale": ("live_job", {"ignore_unknown_options": True}),
+    "status": ("live_job", {}),
+    "resume": ("live_job", {}),
+    "checkpoint": ("live_job", {}),
+    "stop": ("live_job", {}),
+    "serve": ("serve", {}),
+    "submit": ("submit", _TAKES_SCRIPT),
+    "jobs": ("jobs", {}),
+    "devices": ("cluster_devices", {}),
+    "lend": ("cluster_devices", {}),
+    "reclaim": ("cluster_devices", {}),
+    "executor": ("executor", {}),
+    "warm": ("warm", {}),
+    "replay": ("replay", {}),
+    "recipes": ("recipes", {}),
+    "report": ("report", {}),
+    "simulate": ("simulate", {}),
+    "policies": ("policies", {}),
+    "analyze": ("analyze", {}),
+    "plan": ("plan", {}),
+}
+
+
+def command_line(names: Iterable[str] = _COMMANDS) -> typer.Typer:
+    """Of these commands: each imports what it needs, and none of the others should wait for that."""
+    cli = typer.Typer(
+        name="isoscale",
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode="rich",
+        help="Elastic PyTorch training that gives the same bits on any number of devices.",
+        pretty_exceptions_enable=False,
+    )
+    for name in names:
+        module, context = _COMMANDS[name]
+        command = getattr(importlib.import_module(f"isoscale.cli.{module}"), name)
+        if isinstance(command, typer.Typer):
+            cli.add_typer(command, name=name)
+        else:
+            cli.command(context_settings=context)(command)
+    cli.callback()(_main)
+    return cli
 
 
 def _version(show: bool) -> None:
@@ -59,7 +76,6 @@ def _version(show: bool) -> None:
         raise typer.Exit
 
 
-@cli.callback()
 def _main(
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show it.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of errors.")] = False,
@@ -77,8 +93,9 @@ def app() -> None:
     """Run the command line; turns errors into one line and an exit code."""
     # Ended politely (a batch system's notice), executors end too, as after Ctrl-C.
     signal.signal(signal.SIGTERM, _terminate)
+    asked = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
     try:
-        cli()
+        command_line([asked] if asked in _COMMANDS else _COMMANDS)()
     except SystemExit as exit_:
         # typer has turned KeyboardInterrupt into this already; a job that was stopped has been told of.
         if exit_.code == 130 and not isinstance(exit_.__context__, ToldExit):

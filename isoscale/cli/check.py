@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -22,6 +23,7 @@ from isoscale.cli.progress import Progress, QuietProgress
 from isoscale.cli.screen import console_of_a_job
 from isoscale.errors import UserError
 from isoscale.kinds import DeviceSet, check_kind, parse_kinds
+from isoscale.runtime.probes.steadiness import Spread, doubt
 from isoscale.runtime.probes.verdict import Report
 from isoscale.runtime.tools.check import CheckFailedError, Plan, check_job, default_kinds
 from isoscale.types import JobSpec
@@ -76,6 +78,7 @@ def check(
         _claim(out)
     # Progress is not part of the answer.
     progress = console_of_a_job(stderr=True)
+    load = os.getloadavg()[0]
     report = _run(spec, progress)
     text = msgspec.json.format(msgspec.json.encode(report), indent=1).decode()
     if out is not None:
@@ -86,6 +89,10 @@ def check(
         print(text)
     else:
         _show(Console(), report)
+        timed = {f"{run.level} on {run.kind}": run.time for run in report.runs if run.time.steps}
+        spreads = {name: Spread(time.low_s, time.median_s, time.high_s) for name, time in timed.items()}
+        if words := doubt(spreads, load, os.cpu_count() or 1):
+            _say(Console(), f"The step times are {words}.", "yellow")
 
 
 def _run(spec: JobSpec, console: Console) -> Report:

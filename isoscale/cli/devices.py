@@ -5,8 +5,9 @@ from __future__ import annotations
 from isoscale import limits
 from isoscale.errors import UserError, shortened
 from isoscale.kinds import DeviceSet, check_kind
+from isoscale.types import JobSpec
 
-__all__ = ["device_set", "devices_and_plan", "parse_plan"]
+__all__ = ["device_set", "devices_and_plan", "devices_to_go_on_with", "parse_plan"]
 
 
 def device_set(executors: int | None, devices: str | None, workers: int) -> DeviceSet:
@@ -87,6 +88,31 @@ def devices_and_plan(
             option, value = ("--devices", devices) if devices is not None else ("--executors", executors)
             raise _plan_error(plan, f"begins with {first}, but {option} is {value}", "give one of them, or both alike")
     return first, later
+
+
+def devices_to_go_on_with(
+    spec: JobSpec, executors: int | None, devices: str | None, plan: str | None
+) -> tuple[DeviceSet | None, list[tuple[int, DeviceSet]] | None]:
+    """Of a job that goes on: what takes the place of the devices and the plan that it has; None leaves them."""
+    if executors is None and devices is None and plan is None:
+        return None, None
+    if executors is not None and devices is None and "cpu" not in spec.kinds and len(spec.kinds) == 1:
+        devices, executors = f"{spec.kinds[0]}*{executors}", None
+    entries = parse_plan(plan, spec.workers, spec.until)
+    begins = bool(entries) and entries[0][0] == 0
+    found: DeviceSet | None = None
+    if begins or executors is not None or devices is not None:
+        found, entries = devices_and_plan(executors, devices, plan, spec.workers, spec.until)
+    for one in (*([found] if found is not None else []), *(later for _, later in entries)):
+        foreign = [kind for kind in one.kinds if kind not in spec.kinds]
+        if foreign:
+            raise UserError(
+                field="--devices" if devices is not None else "--plan" if plan is not None else "--executors",
+                value=one,
+                problem=f"{', '.join(foreign)} was not declared when the job began ({', '.join(spec.kinds)})",
+                remedy="use the declared kinds",
+            )
+    return found, entries if plan is not None else None
 
 
 def _plan_error(plan: object, problem: str, remedy: str) -> UserError:

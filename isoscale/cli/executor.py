@@ -41,8 +41,8 @@ def executor(
 ) -> None:
     """Join a running job from any shell, Slurm step or pod: serves as a spare until the job wants it."""
     from isoscale import env
-    from isoscale.backends.local import ALLOCATOR
-    from isoscale.kinds import KNOWN_KINDS, check_kind, executor_environment, profile_named, profile_of
+    from isoscale.backends.local import training_environment
+    from isoscale.kinds import KNOWN_KINDS, check_kind, profile_named, profile_of
     from isoscale.runtime.code.launch import command_of
     from isoscale.runtime.control.join import ask_to_join, code_here
 
@@ -66,8 +66,6 @@ def executor(
         env.COORDINATOR: url.rstrip("/"),
         env.TOKEN_FILE: str(token_path.resolve()),
         env.EXECUTOR: str(welcome.executor),
-        "PYTHONHASHSEED": "0",
-        "PYTHONUNBUFFERED": "1",
     }
     if code.manifest is not None:
         variables[env.CODE] = str(code.manifest)
@@ -75,7 +73,7 @@ def executor(
         variables[env.CA_FILE] = str(ca.resolve())
     if host is not None:
         variables[env.HOST] = host
-    environment = executor_environment({**ALLOCATOR, **env.child_environment(variables)}, profile, spec.threads)
+    environment = training_environment(variables, profile, spec.threads)
     Console(stderr=True).print(
         Text(f"joined as executor {welcome.executor} of a job of {count(spec.workers, 'logical worker')}", style="dim")
     )

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from isoscale import limits
+from isoscale.batches import parse_batch_plan
 from isoscale.cli.scripts import existing, module_file
 from isoscale.errors import UserError
 from isoscale.kinds import DeviceSet, check_profile, common_profile, parse_kinds
+from isoscale.protocol.events import read_events
 from isoscale.runtime.code.collect import Snapshot
 from isoscale.runtime.code.freezing import snapshot_of
 from isoscale.types import JobSpec, Level, Order
 
-__all__ = ["check_running", "claim_directory", "code_to_keep", "job_spec"]
+__all__ = ["check_running", "claim_directory", "code_to_keep", "forget_if_empty", "job_spec"]
+
+#: what a run that trains nothing leaves in its directory
+_OWN = {"checkpoints", "code", "control", "events.jsonl", "logs", "summary.json"}
 
 
 def job_spec(
@@ -35,6 +41,8 @@ def job_spec(
     audit_every: int = 100,
     record: bool = False,
     module: bool = False,
+    batch_plan: str | None = None,
+    measure_noise: int = 0,
 ) -> JobSpec:
     """Check everything a person can get wrong before any process is started. Where it writes is added later."""
     path = existing(module_file(script) if module else script)
@@ -43,6 +51,10 @@ def job_spec(
     if until is not None:
         limits.within(until, "--until", limits.STEPS)
     limits.within(audit_every, "--audit-every", limits.AUDIT_EVERY)
+    limits.within(measure_noise, "--measure-noise", limits.STEP)
+    if measure_noise and workers < 2:
+        problem, remedy = "one logical worker has one gradient per step", "give --workers 2 or more, or leave it out"
+        raise UserError(field="--measure-noise", value=measure_noise, problem=problem, remedy=remedy)
     last_seed = int(limits.SEED.most) - workers
     if not 0 <= seed <= last_seed:
         raise UserError(
@@ -80,6 +92,8 @@ def job_spec(
         module=script if module else "",
         script_args=tuple(script_args or ()),
         record=record,
+        batch_plan=tuple(parse_batch_plan(batch_plan, until)),
+        measure_noise=measure_noise,
     )
 
 
@@ -109,6 +123,21 @@ def code_to_keep(spec: JobSpec, out: Path | None, *, resume: bool = False, new_c
     if resume and not new_code:
         return None
     return snapshot_of(replace(spec, out=str(out.resolve()) if out is not None else ""))
+
+
+def forget_if_empty(directory: Path) -> bool:
+    """Remove the directory of a run that failed before its first step and left nothing but what was said on the
+    terminal; whether it was. Whatever is not known to be ours stays, and so does the directory then."""
+    try:
+        left = {path.name for path in directory.iterdir()} - _OWN
+        log = directory / "events.jsonl"
+        trained = log.exists() and any(event["event"] in ("step", "checkpoint") for event in read_events(log))
+        if left or trained:
+            return False
+        shutil.rmtree(directory)
+        return True
+    except OSError:
+        return False
 
 
 def claim_directory(out: Path | None, script: str, *, field: str = "--out", resume: bool = False) -> Path:

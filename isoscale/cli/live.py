@@ -5,6 +5,7 @@ What is unknown is left out.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
@@ -33,6 +34,8 @@ _IDLE_BAR = 5
 _SILENT_S = 3.0
 _MAX_MESSAGES = 5
 _MAX_EXECUTORS = 64
+#: what comes before and after training in the life of one coordinator
+_SAME_START_S = 10.0
 
 
 def status_table(status: JobStatus) -> RenderableType:
@@ -113,8 +116,15 @@ def _notes(status: JobStatus) -> list[RenderableType]:
     for request in status.get("requests", []):
         if request["outcome"] is None:
             words = f"{request['request']} {request.get('target', '')}".strip()
+            words += f" batch size {request['batch']}" if "batch" in request else ""
             waiting = f", {request.get('waits_for', '')} ({duration(request.get('open_s', 0.0))})"
             notes.append(Text.assemble((f"request {request['id']}  ", "cyan"), words, waiting))
+    if (batch := status.get("batch")) is not None:
+        others = ", ".join(map(str, batch["sizes"]))
+        words = f"{batch['size']} of {others} by rule {batch['rule'] or 'none: it cannot change'}"
+        notes.append(Text.assemble(("batch size  ", "dim"), words))
+    if (noise := _number(status.get("noise_scale"))) is not None:
+        notes.append(Text.assemble(("noise scale  ", "dim"), f"{noise:.4g} samples"))
     for name, stream in status.get("streams", {}).items():
         words = f"epoch {stream['epoch']}, {stream['handed_out']} of {stream['partitions']} partitions given out"
         notes.append(Text.assemble((f"{name}  ", "dim"), f"{words}, {stream['samples']} samples used"))
@@ -123,11 +133,29 @@ def _notes(status: JobStatus) -> list[RenderableType]:
         words = f"of step {checkpoint['step']}, {duration(checkpoint['age_s'])} ago"
         notes.append(Text.assemble(("checkpoint  ", "dim"), words))
     ended = (("reason", status.get("stop_reason"), "dim"), ("error", status.get("error"), "red"))
-    for name, value, style in (*ended, ("digest", status.get("digest"), "dim")):
+    logged = "  ".join(f"{name} {_shown(value)}" for name, value in status.get("logged", {}).items())
+    facts = [("logged", logged), ("took", _took(status)), ("command", status.get("command", ""))]
+    facts += [("result", status.get("result", "")), ("digest", status.get("digest", ""))]
+    for name, value, style in (*ended, *((name, value, "dim") for name, value in facts)):
         if value:
             notes.append(Text.assemble((f"{name}  ", style), value))
     notes += [Text.assemble(("! ", "yellow"), message) for message in status.get("messages", [])[-_MAX_MESSAGES:]]
     return notes
+
+
+def _took(status: JobStatus) -> str:
+    """How long a job that has ended took, from its first start to its end."""
+    began, ended = status.get("began"), status.get("ended")
+    if began is None or ended is None:
+        return duration(status["seconds"]) if "seconds" in status else ""
+    day = time.strftime("%Y-%m-%d %H:%M", time.localtime(began))
+    last = status.get("seconds", 0.0)
+    again = f", the last {duration(last)} after a resume" if ended - began > last + _SAME_START_S else ""
+    return f"{duration(ended - began)} from {day}{again}"
+
+
+def _shown(value: object) -> str:
+    return f"{value:.4f}" if isinstance(value, float) else str(value)
 
 
 def _workers(block: Sequence[int] | None) -> Text:

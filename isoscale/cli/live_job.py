@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,9 +13,11 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
-from isoscale.cli.ended import status_after
+from isoscale import env, limits
+from isoscale.cli.devices import devices_to_go_on_with
 from isoscale.cli.live import status_table
 from isoscale.cli.metrics import metrics_text
+from isoscale.cli.numbers import in_range
 from isoscale.cli.outcome import ToldExit, report_failure, report_success
 from isoscale.cli.progress import Progress
 from isoscale.cli.promises import warn_if_broken
@@ -22,6 +25,9 @@ from isoscale.cli.screen import console_of_a_job
 from isoscale.cli.waiting import answer_to
 from isoscale.errors import IsoscaleError, UserError
 from isoscale.protocol.status import JobStatus
+from isoscale.runtime.control.directory import read_job
+from isoscale.runtime.control.ended import status_after
+from isoscale.runtime.control.grants import refuse_if_granted
 from isoscale.runtime.control.home import EXIT_ELSEWHERE
 from isoscale.runtime.control.job_handle import JobHandle
 
@@ -34,23 +40,39 @@ Ca = Annotated[Path | None, typer.Option("--ca", help="Certificates to trust, wh
 def scale(
     directory: Directory,
     target: Annotated[
-        str, typer.Argument(help='Executors: 4, +1, -1, or devices such as "cpu*2+cpu-sse*1".', show_default=False)
-    ],
+        str | None,
+        typer.Argument(help='Executors: 4, +1, -1, or devices such as "cpu*2+cpu-sse*1".', show_default=False),
+    ] = None,
+    batch: Annotated[
+        int | None,
+        typer.Option(
+            "--batch",
+            help="Batch size of each logical worker, one that the script declares; changes with the executors.",
+            show_default=False,
+            callback=in_range(limits.BATCH),
+        ),
+    ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Return when the job trains on them.")] = False,
     ca: Ca = None,
 ) -> None:
-    """Give a running job more, fewer or other executors; its result does not change by a bit."""
+    """Give a running job more, fewer or other executors, which changes no bit; or another batch size, which does."""
+    refuse_if_granted(directory, "scale")
+    if target is None and batch is None:
+        problem, remedy = "neither executors nor a batch size", "give a number of executors, --batch, or both"
+        raise UserError(field="scale", value="nothing", problem=problem, remedy=remedy)
     with JobHandle(directory, ca_file=ca) as job:
-        accepted = job.scale_to(target)
-        wanted = accepted["target"]
+        accepted = job.scale_to(target, batch=batch)
+        wanted = accepted["target"] if target is not None else ""
+        if batch is not None:
+            wanted += f"{', ' if wanted else ''}batch size {batch}"
         if wait:
             answer = answer_to(job, accepted)
             if answer["outcome"] in ("given_up", "refused"):
                 remedy = "see DIR/logs of the newcomers"
-                raise UserError(field="target", value=target, problem=answer["detail"], remedy=remedy)
+                raise UserError(field="target", value=target or batch, problem=answer["detail"], remedy=remedy)
             if answer["outcome"] != "done":
                 raise IsoscaleError(f"scale: {_not_done(answer)}")
-        typer.echo(f"{'training on' if wait else 'accepted:'} {wanted}")
+        typer.echo(f"{('training on' if target is not None else 'training with') if wait else 'accepted:'} {wanted}")
 
 
 def status(
@@ -89,7 +111,8 @@ def _print(console: Console, found: JobStatus, directory: Path, *, as_json: bool
     elif metrics:
         typer.echo(metrics_text(found, directory.resolve().name), nl=False)
     else:
-        console.print(status_table(found))
+        # A path or a digest that is cut in two could not be copied out of a file.
+        console.print(status_table(found), soft_wrap=not console.is_terminal)
 
 
 def checkpoint(directory: Directory, ca: Ca = None) -> None:
@@ -106,11 +129,19 @@ def stop(
     now: Annotated[
         bool, typer.Option("--now", help="At once, without a checkpoint: steps since the last one are lost.")
     ] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait/--no-wait", help="Return when the job has ended, or as soon as it is asked to.")
+    ] = True,
     ca: Ca = None,
 ) -> None:
     """End a running job after a checkpoint, and wait until it has; `isoscale resume` goes on."""
+    refuse_if_granted(directory, "cancel" if now else "pause")
     with JobHandle(directory, ca_file=ca) as job:
-        answer = answer_to(job, job.stop(now=now))
+        asked = job.stop(now=now)
+        if not wait:
+            typer.echo(f"asked to stop {'at once' if now else 'after a checkpoint'}")
+            return
+        answer = answer_to(job, asked)
         if answer["outcome"] == "done":
             job.wait_gone()
     if answer["outcome"] == "ended":
@@ -136,15 +167,55 @@ def resume(
             "--new-code", help="From its checkpoint, with the script and its modules as they are now, not as it began."
         ),
     ] = False,
+    executors: Annotated[
+        int | None,
+        typer.Option(
+            help="Executor processes from now on, instead of those (and the plan) that it has.",
+            show_default=False,
+            callback=in_range(limits.EXECUTORS),
+        ),
+    ] = None,
+    devices: Annotated[
+        str | None, typer.Option(help='The same by kind, such as "cpu*2+cpu-sse*1".', show_default=False)
+    ] = None,
+    plan: Annotated[
+        str | None, typer.Option(help="Executors by committed step, instead of its plan.", show_default=False)
+    ] = None,
+    until: Annotated[
+        int | None,
+        typer.Option(
+            help="Another limit of steps, also for a job that has reached its own.",
+            show_default=False,
+            callback=in_range(limits.STEPS),
+        ),
+    ] = None,
 ) -> None:
     """Go on with a job whose coordinator is gone: with its executors if they live, else from its checkpoint."""
     from isoscale.runtime.coordinator.run import resume_job
 
+    if not env.service_job():
+        refuse_if_granted(directory, "resume")
     console = console_of_a_job()
     if not directory.is_dir():
         raise UserError(field="DIR", value=directory, problem="no such directory", remedy="give the --out of a run")
+    over = status_after(directory)
+    if over is not None and over["state"] == "finished" and not (until is not None and until > over["step"]):
+        typer.echo(f"nothing to resume: the job has finished at step {over['step']}; result {over['result']}")
+        return
+    spec = read_job(directory).spec
+    spec = replace(spec, until=spec.until if until is None else until)
+    wanted, entries = devices_to_go_on_with(spec, executors, devices, plan)
     with Progress(console) as progress:
-        result = asyncio.run(resume_job(directory.resolve(), progress, new_code=new_code, heed_signals=True))
+        job = resume_job(
+            directory.resolve(),
+            progress,
+            new_code=new_code,
+            heed_signals=True,
+            devices=wanted,
+            plan=entries,
+            until=until,
+        )
+        result = asyncio.run(job)
     if result.exit_code in (0, EXIT_ELSEWHERE):
         report_success(console, result, 0, directory)
     else:

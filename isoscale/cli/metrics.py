@@ -5,8 +5,7 @@ What is unknown is left out, as in `isoscale status`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-
+from isoscale.protocol.prometheus import family
 from isoscale.protocol.status import JobStatus
 
 __all__ = ["metrics_text"]
@@ -16,6 +15,7 @@ _OF_JOB = (
     ("isoscale_step", "step", "Committed steps."),
     ("isoscale_loss", "loss", "Loss of the last committed step."),
     ("isoscale_steps_per_second", "steps_per_s", "Steps per second of late."),
+    ("isoscale_noise_scale_samples", "noise_scale", "Gradient noise scale, as it was last measured."),
     ("isoscale_logical_workers", "workers", "Logical workers of the job."),
     ("isoscale_generation", "generation", "Rescales and recoveries so far, one each."),
     ("isoscale_term", "term", "Coordinators that the job has had."),
@@ -35,48 +35,20 @@ def metrics_text(status: JobStatus, run: str) -> str:
     executors = status.get("executors", [])
     lines: list[str] = []
     state = str(status.get("state") or "unknown")
-    lines += _family("isoscale_state", "1 for the state that the job is in.", [({**script, "state": state}, 1)])
+    lines += family("isoscale_state", "1 for the state that the job is in.", [({**script, "state": state}, 1)])
     for name, key, words in _OF_JOB:
-        lines += _family(name, words, [(job, status.get(key))])
+        lines += family(name, words, [(job, status.get(key))])
+    if (batch := status.get("batch")) is not None:
+        lines += family("isoscale_batch_size", "Batch size of a logical worker.", [(job, batch["size"])])
     checkpoint = status.get("checkpoint")
     if checkpoint:
-        lines += _family("isoscale_checkpoint_step", "Step of the newest checkpoint.", [(job, checkpoint.get("step"))])
-        lines += _family("isoscale_checkpoint_age_seconds", "Its age.", [(job, checkpoint.get("age_s"))])
+        lines += family("isoscale_checkpoint_step", "Step of the newest checkpoint.", [(job, checkpoint.get("step"))])
+        lines += family("isoscale_checkpoint_age_seconds", "Its age.", [(job, checkpoint.get("age_s"))])
     states = sorted({str(one.get("state")) for one in executors})
     counts = [({**job, "state": state}, sum(str(one.get("state")) == state for one in executors)) for state in states]
-    lines += _family("isoscale_executors", "Executors by state.", counts)
+    lines += family("isoscale_executors", "Executors by state.", counts)
     for name, key, words in _OF_EXECUTOR:
         labels = [{**job, "executor": one.get("executor"), "kind": one.get("kind")} for one in executors]
         values = [one.get(key) for one in executors]
-        lines += _family(name, words, list(zip(labels, values, strict=True)))
+        lines += family(name, words, list(zip(labels, values, strict=True)))
     return "".join(f"{line}\n" for line in lines)
-
-
-def _family(name: str, words: str, samples: Sequence[tuple[Mapping[str, object], object]]) -> Iterator[str]:
-    known = [(labels, shown) for labels, value in samples if (shown := _number(value)) is not None]
-    if known:
-        yield f"# HELP {name} {words}"
-        yield f"# TYPE {name} gauge"
-    for labels, shown in known:
-        inner = ",".join(f'{key}="{_escaped(value)}"' for key, value in labels.items())
-        yield f"{name}{{{inner}}} {shown}"
-
-
-def _number(value: object) -> str | None:
-    """
-    >>> _number(3), _number(0.25), _number("nan"), _number("-inf"), _number(None), _number(True)
-    ('3', '0.25', 'NaN', '-Inf', None, None)
-    """
-    if isinstance(value, str):  # a status has no other texts for numbers
-        return {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}.get(value)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}.get(repr(value), repr(value))
-
-
-def _escaped(value: object) -> str:
-    r"""
-    >>> print(_escaped('a "b" \\ c'))
-    a \"b\" \\ c
-    """
-    return str(value).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -14,12 +14,15 @@ from isoscale.cli.scripts import own_help, resolved
 __all__ = [
     "JOB",
     "RUNNING",
+    "BatchPlan",
     "Determinism",
     "Devices",
     "Executors",
     "Kinds",
+    "MeasureNoise",
     "Module",
     "NewCode",
+    "NoWarm",
     "OrderOption",
     "Out",
     "Plan",
@@ -121,6 +124,25 @@ Plan = Annotated[
         rich_help_panel=RUNNING,
     ),
 ]
+BatchPlan = Annotated[
+    str | None,
+    typer.Option(
+        "--batch-plan",
+        help='Batch size of each logical worker by committed step, such as "0:32,400:64".',
+        show_default=False,
+        rich_help_panel=JOB,
+    ),
+]
+MeasureNoise = Annotated[
+    int,
+    typer.Option(
+        "--measure-noise",
+        metavar="K",
+        help="Estimate the gradient noise scale every K steps; 0: never.",
+        rich_help_panel=RUNNING,
+        callback=in_range(limits.STEP),
+    ),
+]
 Until = Annotated[
     int | None,
     typer.Option(
@@ -136,6 +158,15 @@ NewCode = Annotated[
     typer.Option(
         "--new-code",
         help="Go on with the script and its modules as they are now, not as the run began.",
+        rich_help_panel=RUNNING,
+    ),
+]
+
+NoWarm = Annotated[
+    bool,
+    typer.Option(
+        "--no-warm",
+        help="Start every executor afresh, instead of forking it from a process that has imported torch.",
         rich_help_panel=RUNNING,
     ),
 ]

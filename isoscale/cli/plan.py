@@ -5,9 +5,10 @@ from __future__ import annotations
 import json as json_module
 import math
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -17,12 +18,14 @@ from isoscale import limits
 from isoscale.cli.numbers import in_range
 from isoscale.cli.simulate_options import kind_speeds_of
 from isoscale.errors import UserError
+from isoscale.protocol.files import read_small_json
+from isoscale.scheduling.batch_choice import choice_of, options_of
 from isoscale.scheduling.planner import PlanFigures, best_split, best_use, plan_figures, split_seconds
 from isoscale.sim.cluster_spec import parse_devices
 
 __all__ = ["plan"]
 
-plan = typer.Typer(no_args_is_help=True, help="Plan one job's devices: the best split, and what growth would give.")
+plan = typer.Typer(no_args_is_help=True, help="Plan one job's devices and batch size.")
 
 Workers = Annotated[
     int, typer.Option(help="Logical workers N.", show_default=False, callback=in_range(limits.LOGICAL_WORKERS))
@@ -133,6 +136,54 @@ def grow(
         )
         return
     _show(now, ways)
+
+
+@plan.command()
+def batch(
+    profile: Annotated[Path, typer.Argument(help="profile.json of isoscale profile.", show_default=False)],
+    devices: Annotated[str, typer.Option(help='The most that the job may have, such as "cpu*4".', show_default=False)],
+    noise_scale: Annotated[
+        float | None,
+        typer.Option(
+            help="Gradient noise scale in samples (--measure-noise): weighs samples by what they are worth.",
+            show_default=False,
+            callback=in_range(limits.Range(0.0, limits.MAX_NUMBER)),
+        ),
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """Devices and batch size for one job: the autoscaler's choice from its profile, and the price of others."""
+    found = parse_devices(devices)
+    if len(found) != 1:
+        problem, remedy = "several kinds", "give one kind; isoscale plan split spreads a job over several"
+        raise UserError(field="--devices", value=devices, problem=problem, remedy=remedy)
+    [(kind, most)] = found
+    options = options_of(_read_profile(profile), kind, most, noise_scale)
+    best = choice_of(options, most)
+    if json:
+        print(json_module.dumps({"choice": asdict(best), "options": [asdict(one) for one in options]}))
+        return
+    console = Console(highlight=False)
+    table = _table("devices", "batch", "samples/s", "scaling factor", "price")
+    for one in options:
+        mark = " <" if one is best else ""
+        price = f"{1 - one.factor / best.factor:.1%}{mark}"
+        table.add_row(f"{kind}*{one.devices}", str(one.batch), f"{one.samples_per_s:,.0f}", f"{one.factor:.2f}", price)
+    console.print(table)
+    worth = "" if noise_scale is None else f", samples weighed for a noise scale of {noise_scale:g}"
+    console.print(f"\n{kind}*{best.devices} with batch size {best.batch}: {best.factor:.2f} times one {kind}{worth}.")
+
+
+def _read_profile(path: Path) -> Mapping[str, Any]:
+    try:
+        found = read_small_json(path)
+    except (OSError, ValueError) as error:
+        problem, remedy = f"cannot be read ({error})", "give the profile.json of isoscale profile"
+        raise UserError(field="PROFILE", value=path, problem=problem, remedy=remedy) from None
+    if not isinstance(found, dict):
+        problem, remedy = "is not a profile", "give the profile.json of isoscale profile"
+        raise UserError(field="PROFILE", value=path, problem=problem, remedy=remedy)
+    return found
 
 
 def _show(now: PlanFigures, ways: Sequence[Growth]) -> None:

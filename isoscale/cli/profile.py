@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from isoscale import limits
 from isoscale.cli import options as o
@@ -25,10 +27,13 @@ from isoscale.errors import UserError
 from isoscale.kinds import DeviceSet
 from isoscale.protocol.files import write_json_atomic
 from isoscale.runtime.code.freezing import freeze_anew
-from isoscale.runtime.tools.profile import Point, ProfileFailedError, as_json, profile_batch
+from isoscale.runtime.probes.steadiness import Spread, doubt
+from isoscale.runtime.tools.profile import Point, ProfileFailedError, as_json, profile_batch, profile_live
 from isoscale.types import JobSpec
 
 __all__ = ["profile"]
+
+Found = TypeVar("Found")
 
 Executors = Annotated[
     int | None,
@@ -92,8 +97,12 @@ def profile(
     name = Path(script).stem
     directory = claim_directory(out or Path("runs") / f"profile-{name}-{time.strftime('%Y%m%d-%H%M%S')}", script)
     console = console_of_a_job()
+    load = os.getloadavg()[0]
     points = _measure(console, spec, found, sizes, steps, directory)
     console.print(_table(points))
+    spreads = {f"{_devices(point)} with batch {point.batch}": _spread(point) for point in points}
+    if words := doubt(spreads, load, os.cpu_count() or 1):
+        console.print(Text(words, style="yellow"), highlight=False, soft_wrap=True)
     shown = out or directory.relative_to(Path.cwd())
     (directory / "profile.png").write_bytes(_picture(workers, points, Path(script).name))
     for words, file in (("profile", "profile.json"), ("picture", "profile.png")):
@@ -105,6 +114,14 @@ def _measure(
 ) -> list[Point]:
     points: list[Point] = []
     code = freeze_anew(replace(spec, out=str(directory)))
+    if len(sizes) > 1:
+        live = profile_live(
+            spec, devices, sizes, steps, directory / "runs", lambda words: QuietProgress(console, words), code
+        )
+        if (found := _done(live)) is not None:
+            write_json_atomic(directory / "profile.json", as_json(spec.workers, found))
+            return found
+        console.print("the script declares no batch_sizes: one run for each", style="dim", highlight=False)
     for number, size in enumerate(sizes, 1):
         label = (f"batch {size} ({number} of {len(sizes)})" if len(sizes) > 1 else f"batch {size}") if size else ""
 
@@ -112,14 +129,18 @@ def _measure(
             return QuietProgress(console, "  ".join(part for part in (label, words) if part))
 
         home = directory / "runs" / (f"batch-{size}" if size else "script")
-        try:
-            points += asyncio.run(profile_batch(replace(spec, batch=size), devices, steps, home, watch, code))
-        except ProfileFailedError as error:
-            report_failure(error.result, error.logs.parent)
-            raise typer.Exit(error.result.exit_code) from None
+        points += _done(profile_batch(replace(spec, batch=size), devices, steps, home, watch, code))
         # After every batch size: what is measured stays, whatever happens to the next.
         write_json_atomic(directory / "profile.json", as_json(spec.workers, points))
     return points
+
+
+def _done(measuring: Coroutine[Any, Any, Found]) -> Found:
+    try:
+        return asyncio.run(measuring)
+    except ProfileFailedError as error:
+        report_failure(error.result, error.logs.parent)
+        raise typer.Exit(error.result.exit_code) from None
 
 
 def _parse_batches(text: str | None) -> list[int]:
@@ -139,7 +160,7 @@ def _table(points: Sequence[Point]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("devices", no_wrap=True)
     table.add_column("split", no_wrap=True)
-    for name in ("batch", "step ms", "exchange ms", "samples/s", "speed-up"):
+    for name in ("batch", "step ms", "spread", "exchange", "samples/s", "speed-up"):
         table.add_column(name, justify="right", no_wrap=True)
     slowest = {batch: _on_one(points, batch) for batch in {point.batch for point in points}}
     for i, point in enumerate(points):
@@ -147,15 +168,24 @@ def _table(points: Sequence[Point]) -> Table:
             table.add_section()
         base = slowest[point.batch]
         table.add_row(
-            "+".join(f"{kind}*{number}" for kind, number in point.devices.items()),
+            _devices(point),
             "+".join(map(str, point.split)),
             str(point.batch),
             f"{1e3 * point.step_s:.1f}",
+            str(_spread(point)),
             f"{1e3 * point.exchange_s:.1f}",
             f"{point.samples_per_s:,.0f}",
             f"{base.step_s / point.step_s:.2f}" if base is not None else "",
         )
     return table
+
+
+def _devices(point: Point) -> str:
+    return "+".join(f"{kind}*{number}" for kind, number in point.devices.items())
+
+
+def _spread(point: Point) -> Spread:
+    return Spread(point.low_s, point.step_s, point.high_s)
 
 
 def _on_one(points: Sequence[Point], batch: int) -> Point | None:

@@ -177,6 +177,10 @@ def _news(event: str, fields: dict[str, Any]) -> str:
             return f"executor {fields['executor']} is {fields['ratio']:.1f}x slower; logical workers now {shares}"
         case "suspect":
             return f"executor {fields['executor']} computes wrong bits: {fields['reason']}"
+        case "batch":
+            rates = ", ".join(f"{rate:.4g}" for rate in fields["learning_rates"][:4])
+            since = f", learning rate {rates}" if rates else ""
+            return f"step {fields['step']}: batch size {fields['from']} -> {fields['to']} ({fields['reason']}){since}"
         case "rescale":
             before, after = fields["from"], count(fields["to"], "executor")
             waited = f", after waiting {fields['wait_s']:.1f} s" if fields["wait_s"] >= 0.05 else ""

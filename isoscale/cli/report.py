@@ -94,7 +94,7 @@ def _timelines(log: Path) -> tuple[list[Timeline], list[Verdict | None], int]:
         return shown, [None] * len(shown), len(jobs) - len(shown)
     name, workers = _job_of(log.parent)
     job = jobs[0] if jobs else name or log.parent.resolve().name
-    found = timeline(events, job=job, num_logical_workers=workers)
+    found = timeline(events, job=job, num_logical_workers=workers, directory=str(log.parent.resolve()))
     # A simulated job promises nothing, and before the first event there is nothing to keep.
     judged = not found.simulated and found.state != "empty"
     return [found], [verdict_of(events, log.parent) if judged else None], 0

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -13,15 +15,19 @@ import typer
 from isoscale import limits
 from isoscale.cli import options as o
 from isoscale.cli.devices import devices_and_plan
-from isoscale.cli.job import check_running, claim_directory, code_to_keep, job_spec
+from isoscale.cli.job import check_running, claim_directory, code_to_keep, forget_if_empty, job_spec
+from isoscale.cli.like import like_run, take_code, with_batches_of
 from isoscale.cli.numbers import in_range
 from isoscale.cli.outcome import ToldExit, report_failure, report_success
 from isoscale.cli.progress import Progress
 from isoscale.cli.promises import warn_if_broken
 from isoscale.cli.screen import console_of_a_job
+from isoscale.errors import UserError
+from isoscale.runtime.code.collect import Snapshot
+from isoscale.runtime.code.freezing import Frozen
 from isoscale.runtime.control.home import EXIT_ELSEWHERE
 from isoscale.runtime.control.server import Security, check_security
-from isoscale.runtime.coordinator.run import run_job
+from isoscale.runtime.coordinator.run import RunResult, run_job
 from isoscale.types import Settings
 
 __all__ = ["run"]
@@ -31,6 +37,7 @@ _KEEPING, _NETWORK = "What keeps it going", "Other machines"
 
 
 def run(
+    context: typer.Context,
     script: o.Script,
     script_args: o.ScriptArgs = None,
     module: o.Module = False,
@@ -45,6 +52,18 @@ def run(
     out: o.Out = None,
     until: o.Until = None,
     plan: o.Plan = None,
+    batch_plan: o.BatchPlan = None,
+    measure_noise: o.MeasureNoise = 0,
+    like: Annotated[
+        Path | None,
+        typer.Option(
+            "--like",
+            metavar="DIR",
+            help="Train again what the run in DIR trained: its code, arguments, N, seed, batch sizes.",
+            show_default=False,
+            rich_help_panel=o.RUNNING,
+        ),
+    ] = None,
     resume: Annotated[
         bool,
         typer.Option("--resume", help="Go on in --out from its newest whole checkpoint.", rich_help_panel=o.RUNNING),
@@ -74,6 +93,7 @@ def run(
             callback=in_range(limits.SPARES),
         ),
     ] = 0,
+    no_warm: o.NoWarm = False,
     no_rebalance: Annotated[
         bool,
         typer.Option("--no-rebalance", help="Leave logical workers on slow executors.", rich_help_panel=_KEEPING),
@@ -129,6 +149,17 @@ def run(
 ) -> None:
     """Train SCRIPT with N logical workers on E executors: the same bits for every E, and for every change of E."""
     console = console_of_a_job()
+    model = None if like is None else like_run(context, like, script, script_args)
+    if model is not None:
+        workers, seed, threads, order, determinism = (
+            model.workers,
+            model.seed,
+            model.threads,
+            model.order,
+            model.determinism,
+        )
+        until, script_args, kinds = model.until or None, list(model.script_args), ",".join(model.kinds)
+        measure_noise, module, script = model.measure_noise, bool(model.module), model.module or model.script
     found, entries = devices_and_plan(executors, devices, plan, workers, until)
     # Checked before a directory is made, so that a mistake leaves nothing behind.
     spec = job_spec(
@@ -145,7 +176,13 @@ def run(
         until=until,
         audit_every=audit_every,
         module=module,
+        batch_plan=batch_plan,
+        measure_noise=measure_noise,
     )
+    if model is not None:
+        spec = replace(spec, batch_plan=model.batch_plan, is_repeat=True)
+    elif resume and out is not None and (out / "checkpoints").is_dir():
+        spec = with_batches_of(spec, out, given=batch_plan is not None)
     check_running(
         spares=spares,
         checkpoint_every=checkpoint_every,
@@ -157,6 +194,7 @@ def run(
     settings = Settings(
         spares=spares,
         spawn=not no_spawn,
+        warm=not no_warm,
         checkpoint_every=checkpoint_every,
         keep_checkpoints=keep_checkpoints,
         heartbeat_s=min(1.0, lost_after / 5),
@@ -165,11 +203,15 @@ def run(
         rebalance=not no_rebalance,
         audit_turns=audit_turns,
         host=listen,
+        command=shlex.join(["isoscale", *sys.argv[1:]]),
     )
     security = Security(port=port, certificate=certificate, key=key)
     check_security(listen, security)
-    code = code_to_keep(spec, out, resume=resume, new_code=new_code)
+    code: Snapshot | Frozen | None
+    code = None if model is not None else code_to_keep(spec, out, resume=resume, new_code=new_code)
     directory = claim_directory(out, spec.script, resume=resume)
+    if like is not None and not resume:
+        code = take_code(like, directory, spec.script)
     spec = replace(spec, out=str(directory))
     with Progress(console) as progress:
         job = run_job(
@@ -184,11 +226,23 @@ def run(
             new_code=new_code,
             code=code,
         )
-        result = asyncio.run(job)
+        try:
+            result = asyncio.run(job)
+        except UserError:
+            if out is None:
+                forget_if_empty(directory)
+            raise
     shown = out if out is not None else Path(os.path.relpath(directory))
     if result.exit_code in (0, EXIT_ELSEWHERE):
         report_success(console, result, workers, shown)
+    elif _told_all(result) and out is None and forget_if_empty(directory):
+        report_failure(result, None)
     else:
         report_failure(result, shown)
     warn_if_broken(directory, shown)
     raise ToldExit(result.exit_code)
+
+
+def _told_all(result: RunResult) -> bool:
+    """Of a run that failed before its first step: is nothing in its logs that the terminal does not show?"""
+    return result.exit_code in (1, 2) and not result.step and not result.num_lost

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import typer
 
+from isoscale.cli.unported import own_training
 from isoscale.errors import UserError
 from isoscale.recipes import catalogue
 from isoscale.runtime.code.roots import editable_packages
@@ -48,7 +49,7 @@ def existing(script: str) -> Path:
         raise _refused(script, problem, _meant(path) or "give the path of a Python training script")
     try:
         with warnings.catch_warnings(action="ignore"):  # they are the script's, and shown when it runs
-            ast.parse(path.read_bytes(), str(path))
+            tree = ast.parse(path.read_bytes(), str(path))
     except OSError as error:
         raise _refused(script, f"cannot be read ({error.strerror})", "give a file that you may read") from None
     except SyntaxError as error:
@@ -58,6 +59,9 @@ def existing(script: str) -> Path:
         raise _refused(script, problem, f"mend it; `python {script}` shows the place") from None
     except ValueError as error:
         raise _refused(script, f"is no Python source ({error})", "give a Python training script") from None
+    if training := own_training(path, tree):
+        remedy = "put training into a function train(job) and end with isoscale.run(train), as docs/porting.md shows"
+        raise _refused(script, f"{training}, and nothing calls isoscale.run", remedy)
     return path.resolve()
 
 

@@ -44,6 +44,7 @@ def simulate(
         Literal["jct", "makespan", "throughput", "efficiency"],
         typer.Option(help="What policies that can choose aim at."),
     ] = "jct",
+    world: o.World = None,
     speeds: o.Speeds = None,
     kind_speeds: o.KindSpeeds = None,
     batch: Annotated[
@@ -90,6 +91,7 @@ def simulate(
         workload=workload,
         options=options,
         serving=o.serving_of(serving),
+        world=world or "",
     )
     policies = list(parse_policies(policy))
     jobs = [experiment.jobs(number) for number in range(seeds)]
@@ -209,6 +211,8 @@ def _facts(experiment: Experiment, seeds: int) -> dict[str, str]:
         "batch": "may be chosen where its range is known" if workload.adaptive else "the owner's",
         "speeds known": "exactly" if workload.profiled else "declared, then learned where jobs run",
     }
+    if experiment.world:
+        found["world"] = experiment.world
     if options.interference.share:
         found["interference"] = f"{options.interference.share:.0%} slower beside another job"
     if options.failures:

@@ -38,6 +38,7 @@ __all__ = [
     "Speeds",
     "Trace",
     "Window",
+    "World",
     "costs_of",
     "failures_of",
     "interference_of",
@@ -58,7 +59,12 @@ ClusterSpec = Annotated[
     typer.Option("--cluster", help='"V100*32+T4*16" (flat pools), "16x(T4*4)" (nodes), or a file.', show_default=False),
 ]
 Policies = Annotated[
-    str, typer.Option("--policy", help="Policies by name, A,B,C; options in brackets, A(x=1).", show_default=False)
+    str,
+    typer.Option(
+        "--policy",
+        help="Policies by name or MODULE:CLASS, A,B,C; options in brackets, A(x=1).",
+        show_default=False,
+    ),
 ]
 Out = Annotated[
     Path | None, typer.Option(help="Directory of the results.  \\[default: runs/simulate-TIME]", show_default=False)
@@ -76,6 +82,13 @@ Interval = Annotated[
 ]
 CostSpec = Annotated[
     str, typer.Option("--costs", help="free, stop-free or stop-resume; changed as in free:start_s=20.")
+]
+World = Annotated[
+    str | None,
+    typer.Option(
+        help="Who says how fast jobs really are: mixed, or MODULE:CLASS of your own; options in brackets.",
+        show_default=False,
+    ),
 ]
 Speeds = Annotated[
     Path | None,

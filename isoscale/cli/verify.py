@@ -26,7 +26,7 @@ from isoscale.runtime.code.collect import Snapshot
 from isoscale.runtime.code.freezing import Frozen, code_kept_for
 from isoscale.runtime.coordinator.run import RunResult, run_job
 from isoscale.runtime.tools.verify import ReferenceResult, reference_spec, report_on, run_reference_ranks
-from isoscale.types import JobSpec
+from isoscale.types import JobSpec, Settings
 
 if TYPE_CHECKING:
     from isoscale.runtime.tools.compare import Report
@@ -53,6 +53,9 @@ def verify(
     out: o.Out = None,
     until: o.Until = None,
     plan: o.Plan = None,
+    batch_plan: o.BatchPlan = None,
+    measure_noise: o.MeasureNoise = 0,
+    no_warm: o.NoWarm = False,
     explain: Explain = False,
 ) -> None:
     """Train SCRIPT elastically and with stock DDP on N processes; exit 0 only if every bit agrees."""
@@ -73,10 +76,12 @@ def verify(
         until=until,
         record=True,
         module=module,
+        batch_plan=batch_plan,
+        measure_noise=measure_noise,
     )
     code = code_to_keep(spec, out)
     spec = replace(spec, out=str(claim_directory(out, spec.script)), trace=0 if explain else None)
-    elastic, reference = asyncio.run(run_both(console, spec, found, entries, code=code))
+    elastic, reference = asyncio.run(run_both(console, spec, found, entries, code=code, warm=not no_warm))
     if elastic.exit_code != 0:
         bad_input = elastic.exit_code == UserError.exit_code
         _report_failure("elastic", elastic.error, elastic.traceback, f"{spec.out}/logs", bad_input=bad_input)
@@ -89,6 +94,10 @@ def verify(
     for step, wanted in entries:
         if step >= elastic.step:
             line = f"not tried: {wanted} at step {step}, because the job ended after {elastic.step} steps"
+            console.print(Text(line, style="yellow"), highlight=False)
+    for entry in spec.batch_plan:
+        if entry.step >= elastic.step:
+            line = f"not tried: batch size {entry.size} at step {entry.step}: the job ended after {elastic.step} steps"
             console.print(Text(line, style="yellow"), highlight=False)
     if not report.equal and explain:
         from isoscale.cli.explain import explain_difference
@@ -107,19 +116,22 @@ async def run_both(
     *,
     code: Snapshot | Frozen | None = None,
     quiet: bool = False,
+    warm: bool = True,
 ) -> tuple[RunResult, ReferenceResult]:
     """One after the other, with the same code; without the reference if the elastic run failed.
 
     `quiet` hides what the script prints.
     """
     with (QuietProgress if quiet else Progress)(console, "elastic") as progress:
-        elastic = await run_job(spec, devices, progress, plan=plan, code=code)
+        elastic = await run_job(
+            spec, devices, progress, settings=Settings(warm=warm, lasting=False), plan=plan, code=code
+        )
     if elastic.exit_code != 0:
         return elastic, ReferenceResult(error="not run")
     kept = code if isinstance(code, Frozen) else code_kept_for(spec.out)
     reference = reference_spec(spec, elastic.step)
     with ReferenceProgress(console, spec.workers, elastic.step) as watcher:
-        return elastic, await run_reference_ranks(reference, next(iter(devices)), watcher, code=kept)
+        return elastic, await run_reference_ranks(reference, next(iter(devices)), watcher, code=kept, warm=warm)
 
 
 def _in_words(executors: Sequence[int]) -> str:

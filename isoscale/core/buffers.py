@@ -2,8 +2,9 @@
 
 Outside turns the module always shows logical worker 0's buffers. With `broadcast_buffers` a turn
 starts from those, as stock DDP broadcasts rank 0's before a forward, and only worker 0's changes
-survive the step. Without it every logical worker has its own. Only buffers that changed are
-copied; a change is seen by tensor identity and version counter, except for buffers that kernels write
+survive the step. With `keeps_own` each worker's are kept as well until the next training step: evaluation of a module
+that DDP does not wrap uses every rank's own. Without broadcast every logical worker has its own. Only buffers that
+changed are copied; a change is seen by tensor identity and version counter, except for buffers that kernels write
 behind the counter's back (BatchNorm's statistics): those count as changed after every turn of a training step. Buffers
 that might be such statistics are compared by their bits after every turn, all others in watched turns only.
 Moving worker 0's buffers to other executors is the caller's job.
@@ -29,8 +30,9 @@ _INTEGERS = {torch.float32: torch.int32, torch.float64: torch.int64, torch.int64
 
 
 class BufferSet:
-    def __init__(self, module: torch.nn.Module, *, broadcast: bool) -> None:
+    def __init__(self, module: torch.nn.Module, *, broadcast: bool, keeps_own: bool = False) -> None:
         self.broadcast = broadcast
+        self._keeps_own = keeps_own and broadcast
         self._slots: list[tuple[torch.nn.Module, str]] = []
         self.names: list[str] = []
         seen: set[int] = set()
@@ -40,6 +42,8 @@ class BufferSet:
                     seen.add(id(buffer))
                     self._slots.append((owner, name))
                     self.names.append(f"{prefix}.{name}" if prefix else name)
+        #: of all buffers, as they were registered
+        self.num_bytes = sum(b.numel() * b.element_size() for b in self.current())
         #: logical worker 0's buffers after the last committed step
         self.shared: list[torch.Tensor] = []
         #: per logical rank, without broadcast; a rank that is absent still has the shared ones
@@ -101,6 +105,8 @@ class BufferSet:
         for i in touched:
             self._store(self.shared, i)
         self._mark(touched)
+        if touched and self._keeps_own:
+            self.own.clear()  # code outside turns wrote them, for all alike
         self._untouched, self._last_turn = True, None
         self._fresh.clear()
         self._marked_own = {rank: list(tensors) for rank, tensors in self.own.items()}
@@ -133,7 +139,7 @@ class BufferSet:
     def open_turn(self, logical_rank: int) -> None:
         if not self._slots:
             return
-        if not self.broadcast:
+        if not self.broadcast or self._shows_own():
             self._load(self._own(logical_rank), range(len(self._slots)))
         elif not self._untouched:
             self._load(self.shared, self.changed())
@@ -143,13 +149,15 @@ class BufferSet:
         if not self._slots:
             return
         self._search(logical_rank, self._suspects)
-        if self.broadcast and logical_rank != 0:
+        if self.broadcast and logical_rank != 0 and not (self._keeps_own and self._counted):
             return  # what it wrote is lost, as it is when stock DDP broadcasts rank 0's
         touched = self.changed()
         if logical_rank == 0:
             current = self.current()
             self._fresh = {i: current[i].detach().clone() for i in touched}
-        if not self.broadcast:
+        if self._keeps_own and self._counted:
+            self.own[logical_rank] = list(self.shared)
+        if not self.broadcast or (self._keeps_own and self._counted):
             mine = self._own(logical_rank)
             for i in touched:
                 self._store(mine, i)
@@ -167,8 +175,13 @@ class BufferSet:
         if self.broadcast and fresh and self._last_turn == 0:
             self._mark(fresh)  # nobody's turn came after worker 0's, so the module shows them already
         else:
-            self._load(self.shared, {*self.changed(), *fresh} if self.broadcast else range(len(self._slots)))
+            some = self.broadcast and not self._shows_own()
+            self._load(self.shared, {*self.changed(), *fresh} if some else range(len(self._slots)))
         self._fresh = {}
+
+    def _shows_own(self) -> bool:
+        """Whether turns of the present step see what their worker's last training turn left."""
+        return self._keeps_own and not self._counted
 
     def _visibly_changed(self) -> list[int]:
         marked = enumerate(zip(self.current(), self._marks, strict=True))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -91,6 +92,10 @@ class ContextSwitch:
         if self._streams is None:
             self._streams = [rng.seeded(self._seed + rank) for rank in range(self._n)]
 
+    def start_alike(self, streams: rng.Streams) -> None:
+        """Every logical worker goes on with the same streams, as ranks do that were all seeded alike."""
+        self._streams = [streams] * self._n
+
     def add_per_worker(self, name: str, factory: Callable[..., Any]) -> Any:
         """Call `factory` once per logical worker, each time from the same random state."""
         made = []
@@ -129,14 +134,15 @@ class ContextSwitch:
 
     # ---- a step that may have to be done again, on executors that must all know all contexts ----
 
-    def mark(self, *, shared: bool) -> None:
-        """A step begins. Objects are remembered only where this executor is not the only one."""
+    def mark(self, *, shared: bool, anew: bool = False) -> None:
+        """A step begins. Objects are remembered only where this executor is not the only one, or with `anew`: then what
+        turns have changed was not taken over by `adopt`."""
         assert self._streams is not None
         self._marked_streams = list(self._streams)
         self._marked_generators = {name: list(states) for name, (_, states) in self._generators.items()}
-        if not shared:
+        if anew or not shared:
             self._packed = {}  # nobody else knows them, so they are no common ground
-        elif self._objects and len(self._packed) < self._n:
+        if shared and self._objects and len(self._packed) < self._n:
             self._packed = {rank: self._pack_objects(rank) for rank in range(self._n)}
 
     @property
@@ -201,6 +207,15 @@ class ContextSwitch:
         drawn = [rng.draw_base_seed(streams) for streams in self._streams]
         self._streams = [streams for _, streams in drawn]
         return [seed for seed, _ in drawn]
+
+    @contextmanager
+    def borrowed(self, logical_rank: int) -> Iterator[None]:
+        """Inside, a worker's streams, to draw what its own executor draws; afterwards they are as they were."""
+        assert self._streams is not None
+        assert self.active != logical_rank
+        with rng.isolated():
+            rng.restore(self._streams[logical_rank])
+            yield
 
     def run_under(self, logical_rank: int, work: Callable[[], None]) -> None:
         """Work that draws from a worker's streams between steps; on every executor alike."""

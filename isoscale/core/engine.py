@@ -7,6 +7,7 @@ engine knows no loader, file or socket; `runtime.training.step` is what the user
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -21,7 +22,7 @@ from isoscale.core.reduction.exchange import Exchange, ExchangeBrokenError
 from isoscale.core.rules import Turn
 from isoscale.core.seal import Seal, Sealed, short_hash
 from isoscale.core.sharing import Carried, ContextChanges, Sharing
-from isoscale.core.totals import Tally
+from isoscale.core.totals import Gathered, Tally, in_logical_order
 from isoscale.core.tracked import TrackedModel
 from isoscale.errors import AuditError
 
@@ -70,6 +71,8 @@ class _Gathered:
     buffers: dict[str, dict[int, torch.Tensor]] = field(default_factory=dict)
     #: by executor
     contexts: list[list[ContextChanges]] = field(default_factory=list)
+    #: by turns to all, by executor
+    given: list[Gathered] = field(default_factory=list)
 
 
 class StepEngine:
@@ -96,12 +99,22 @@ class StepEngine:
         self.audit_sample = AuditSample()
         #: is shown the end of every training turn that counts, its gradients and random streams still in place
         self.on_turn_end: Callable[[int], None] | None = None
+        #: is shown the same in steps of which the gradients are measured
+        self.on_gradients: Callable[[int], None] | None = None
+        #: a training step is open: whatever it has done so far, `rewind` makes everything as the step found it
+        self.is_open = False
+        #: held while that changes, and while it must not
+        self.opening = threading.Lock()
+        #: contexts are remembered though nobody else is there to do a step again with
+        self.can_abandon = False
         #: what the loader of the present step carries along
         self.carried: Carried | None = None
         self._audits: Audits = {}
         self._audit_digests: dict[int, int] = {}
         self._sharing = Sharing(exchange, contexts, self.models)
         self._gathered: _Gathered | None = None
+        #: in the last seal every executor said a word
+        self._says_words = False
 
     @property
     def ranks(self) -> range:
@@ -124,7 +137,7 @@ class StepEngine:
         self.turn.training = training
         self._audits, self._audit_digests = (audits or {}), {}
         self.contexts.start()
-        self.contexts.mark(shared=not self.alone)
+        self.contexts.mark(shared=self.can_abandon or not self.alone, anew=self.alone)
         if self.carried is not None:
             self.carried.mark()
         for model in self.models:
@@ -133,6 +146,8 @@ class StepEngine:
                 model.begin_step()
             else:
                 model.begin_evaluation()
+        with self.opening:
+            self.is_open = training
         # Last: an exchange that is broken already must find a step that can be done again.
         self.gate.announce(position)
 
@@ -150,10 +165,14 @@ class StepEngine:
         if self.turn.training:
             if self.on_turn_end is not None:
                 self.on_turn_end(logical_rank)
+            if self.on_gradients is not None:
+                self.on_gradients(logical_rank)
             if logical_rank in self._audits:
                 self._audit_digests[logical_rank] = self._gradient_digest()
             took_part = [model.close_turn(logical_rank) for model in self.models]
             if not any(took_part):
+                if not self.models:
+                    raise self.turn.error("the job has no model", "give it the one that is trained: job.model(model)")
                 raise self.turn.error("the turn ended without backward()", "call loss.backward() in every turn")
         else:
             self.check_no_stray_backward()
@@ -178,22 +197,30 @@ class StepEngine:
     def _gradient_digest(self) -> int:
         return short_hash("/".join(model.gradient_digest() for model in self.models))
 
-    def finish(self, tally: Tally, *, digest: str, stop: bool, ready: bool = False) -> Sealed:
+    def finish(self, tally: Tally, *, digest: str, stop: bool, ready: bool = False, word: int | None = None) -> Sealed:
         """Exchange what the turns left, seal, and only then apply it: until the seal the step can be done again.
 
-        `ready`: this executor can switch to the next generation. The caller's streams are the job-wide ones from here
-        on.
+        `ready`: this executor can switch to the next generation. `word` is told to all, if all say one: what comes out
+        of it is sealed with the step. The caller's streams are the job-wide ones from here on.
         """
         self.contexts.leave()
         self.gate.check()
-        self._gathered = self._gather()
+        self._gathered = self._gather(tally.gathered)
         places = [(rank, e) for rank, executors in self._audits.items() for e in executors]
         mine = [self._audit_digests[rank] if e == self.exchange.index else 0 for rank, e in places]
-        sealed = self.seal.close(tally, digest=digest, stop=stop, ready=ready, extra=mine)
+        self._says_words = word is not None
+        if word is not None:
+            mine += [word if e == self.exchange.index else 0 for e in range(self.exchange.placement.num_executors)]
+        sealed = self._with_words(self.seal.close(tally, digest=digest, stop=stop, ready=ready, extra=mine))
         if places:
-            doubt = self._judge(dict(zip(places, sealed.extra, strict=True)))
+            doubt = self._judge(dict(zip(places, sealed.extra, strict=False)))
             sealed = replace(sealed, doubt=doubt)
         return self._settle(sealed)
+
+    def _with_words(self, sealed: Sealed) -> Sealed:
+        if not self._says_words:
+            return sealed
+        return replace(sealed, words=sealed.extra[-self.exchange.placement.num_executors :])
 
     def _judge(self, digests: dict[tuple[int, int], int]) -> str:
         """Turns that were run on several executors must have given the same gradients; if not, who is wrong?
@@ -216,12 +243,13 @@ class StepEngine:
             )
         raise StepAgainError(audit.with_referees(audits, verdict.differing, self.exchange.placement))
 
-    def seal_end(self, position: str, digest: str) -> Sealed:
-        """A last seal without turns: all executors stand at the end, and hold the same bits."""
+    def seal_end(self, position: str, digest: str, *, stop: bool = False) -> Sealed:
+        """A seal without turns: all executors stand at the same place, and hold the same bits. `stop` is what any of
+        them says."""
         while True:
             try:
                 self.begin(False, position)
-                return self.finish(Tally(), digest=digest, stop=False)
+                return self.finish(Tally(), digest=digest, stop=stop)
             except ExchangeBrokenError as broken:
                 sealed = self.recover(broken)
             if sealed is not None:
@@ -231,6 +259,7 @@ class StepEngine:
         """The exchange broke in a step. The step as others have sealed it, or None: it is to be done again."""
         if self.peers is None:
             raise broken
+        self._shut()
         self.turn.logical_rank = None
         self.turn.accumulating = False
         recovery = self.peers.recover(broken)
@@ -240,11 +269,16 @@ class StepEngine:
             self.contexts.leave()
             self.seal.vector = recovery.vector
             # All were ready for a generation that is given up by now.
-            sealed = self._settle(replace(self.seal.read(recovery.vector), all_ready=False))
+            sealed = self._settle(self._with_words(replace(self.seal.read(recovery.vector), all_ready=False)))
         else:
             self.rewind()
         self.use(recovery.exchange)
         return sealed
+
+    def _shut(self) -> None:
+        """From here on the step is not what `rewind` undoes."""
+        with self.opening:
+            self.is_open = False
 
     def rewind(self) -> None:
         """Everything is again as the step found it."""
@@ -254,21 +288,31 @@ class StepEngine:
         for model in self.models:
             model.rewind()
 
-    def _gather(self) -> _Gathered:
+    def _gather(self, given: Gathered) -> _Gathered:
         """Everything that the step's turns gave, from all executors; nothing of it in force yet."""
         gathered = _Gathered()
+        training = self.turn.training
         # They are on their way while buckets are.
-        wait = None if self.alone else self._sharing.start_contexts(self.carried)
-        if self.turn.training:
+        wait = None if self.alone else self._sharing.start(self.carried, given, training=training)
+        riding = [training and wait is not None and self._sharing.rides(model) for model in self.models]
+        if training:
             self._gather_gradients(gathered)
-            for model in self.models:
-                gathered.buffers[model.name] = self._sharing.buffers(model)
+            for model, rides in zip(self.models, riding, strict=True):
+                if not rides:
+                    gathered.buffers[model.name] = self._sharing.buffers(model)
         if wait is not None:
-            gathered.contexts = wait()
+            told = wait()
+            gathered.contexts, gathered.given = told.contexts, told.gathered()
+            for i, model in enumerate(self.models):
+                if riding[i]:
+                    gathered.buffers[model.name] = told.buffers(i, model.buffers.shared)
+        else:
+            gathered.given = [given]
         return gathered
 
     def _settle(self, sealed: Sealed) -> Sealed:
         """The step is sealed: what was gathered comes into force."""
+        self._shut()
         gathered, self._gathered = self._gathered, None
         assert gathered is not None
         for model, results, used_by_any in gathered.gradients:
@@ -284,6 +328,7 @@ class StepEngine:
                     self.carried.adopt(rank, own, here=True)
         for index, changes in enumerate(gathered.contexts):
             self._sharing.adopt(changes, self.carried, here=index == self.exchange.index)
+        sealed.values.gathered = in_logical_order(gathered.given)
         self.seals += 1
         self.last_vector = self.seal.vector
         return sealed
@@ -338,6 +383,15 @@ class StepEngine:
                     "call backward() inside the inner loop over a step of a training loader",
                     location=location,
                 )
+
+    def after_backward(self) -> None:
+        """Called after every `backward()` in the process."""
+        if self.turn.logical_rank is None and not self.models:
+            raise self.turn.error(
+                "backward() outside a turn, of a model that the job does not know, trains in each process by itself",
+                "give the model to job.model, and call backward() inside the inner loop over a step of job.loader",
+            )
+        self.check_no_stray_backward()
 
     def before_optimizer_step(self) -> None:
         """Called before every `optimizer.step()` in the process."""

@@ -24,6 +24,7 @@ class PositionGate:
         self._position = ""
         self._hashes = torch.zeros(exchange.placement.num_executors, dtype=torch.int64)
         self._wait: Callable[[], None] | None = None
+        self._agreed = True
 
     def announce(self, position: str) -> None:
         """Say where this executor stands; does not wait for the others."""
@@ -39,7 +40,8 @@ class PositionGate:
         if self._wait is not None:
             self._wait()
             self._wait = None
-        return bool((self._hashes == self._hashes[0]).all())
+            self._agreed = len(set(self._hashes.tolist())) == 1
+        return self._agreed
 
     def check(self) -> None:
         """Raise on every executor, naming two positions that differ, unless all agree."""

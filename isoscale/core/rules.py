@@ -11,11 +11,11 @@ import sys
 import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 
 from isoscale.errors import TurnRuleError
 
-__all__ = ["Turn", "user_location"]
+__all__ = ["Turn", "is_ours", "is_users", "location_of", "user_location"]
 
 # With the separator: a script may live in a directory whose name only starts like the package's.
 _PACKAGE = os.path.join(Path(__file__).resolve().parent.parent, "")
@@ -46,10 +46,22 @@ def user_location() -> str:
     """The innermost line that is neither isoscale's nor a library's, as file:line."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        name = frame.f_code.co_filename
-        ours = name.startswith(_PACKAGE) and not name.startswith(_RECIPES)
-        library = "site-packages" in name or name.startswith(("<", _STANDARD_LIBRARY))
-        if not ours and not library:
-            return f"{Path(name).name}:{frame.f_lineno}"
+        if is_users(frame.f_code.co_filename):
+            return location_of(frame.f_code, frame.f_lineno)
         frame = frame.f_back
     return "<unknown>:0"
+
+
+def is_users(filename: str) -> bool:
+    """Is it neither isoscale's nor a library's?"""
+    library = "site-packages" in filename or filename.startswith(("<", _STANDARD_LIBRARY))
+    return not library and not is_ours(filename)
+
+
+def is_ours(filename: str) -> bool:
+    """Is it isoscale's own?"""
+    return filename.startswith(_PACKAGE) and not filename.startswith(_RECIPES)
+
+
+def location_of(code: CodeType, line: int) -> str:
+    return f"{Path(code.co_filename).name}:{line}"

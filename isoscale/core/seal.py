@@ -22,6 +22,8 @@ from isoscale.core.totals import Combined, Tally, ValueSpec, combine
 __all__ = ["Seal", "Sealed", "short_hash"]
 
 _STOP, _UNKNOWN, _READY, _HEADER = 0, 1, 2, 3
+#: values of more numbers are handled as tensors
+_LONG = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,8 @@ class Sealed:
     all_ready: bool = False
     #: sums of what executors added beyond that
     extra: tuple[int, ...] = ()
+    #: of every executor, where all say one (`StepEngine.finish`)
+    words: tuple[int, ...] = ()
     #: what was odd about turns that were run on several executors, though they agree now
     doubt: str = ""
 
@@ -73,42 +77,53 @@ class Seal:
 
     def read(self, vector: torch.Tensor) -> Sealed:
         """What a vector says that all executors have put into; also one that was received from a luckier executor."""
-        digests = vector[_HEADER : _HEADER + self._exchange.placement.num_executors].tolist()
+        executors = self._exchange.placement.num_executors
+        head = vector[: _HEADER + executors + self._extra].tolist()
+        digests, extra = head[_HEADER : _HEADER + executors], tuple(head[_HEADER + executors :])
         differing = tuple(e for e, d in enumerate(digests) if d != digests[0])
-        all_ready = int(vector[_READY]) == self._exchange.placement.num_executors
-        at = _HEADER + len(digests)
-        extra = tuple(vector[at : at + self._extra].tolist())
-        return Sealed(combine(self._unpack(vector)), bool(vector[_STOP]), differing, all_ready, extra)
+        all_ready = head[_READY] == executors
+        return Sealed(combine(self._unpack(vector)), bool(head[_STOP]), differing, all_ready, extra)
 
     def _pack(
         self, values: Mapping[ValueSpec, Mapping[int, torch.Tensor]], digest: str, stop: bool, ready: bool
     ) -> torch.Tensor:
-        index = self._exchange.index
-        vector = torch.zeros(self._length(), dtype=torch.int64)
-        vector[_STOP] = int(stop)
-        vector[_READY] = int(ready)
-        vector[_UNKNOWN] = int(any(spec not in self._specs for spec in values))
-        vector[_HEADER + index] = short_hash(digest) if digest else 0
+        # By place first: one number costs as much as a hundred to write into a tensor. Long values are tensors anyway.
+        long: list[tuple[int, torch.Tensor]] = []
+        numbers = {
+            _STOP: int(stop),
+            _READY: int(ready),
+            _UNKNOWN: int(any(spec not in self._specs for spec in values)),
+            _HEADER + self._exchange.index: short_hash(digest) if digest else 0,
+        }
         n = self._exchange.placement.num_logical_workers
         for spec, at in self._places():
             for rank, value in values.get(spec, {}).items():
-                vector[at + rank] = 1
-                bits = value.reshape(-1).view(torch.int64)
+                numbers[at + rank] = 1
                 start = at + n + (0 if spec.kind == "int" else rank * spec.numel)
-                vector[start : start + spec.numel] += bits
+                bits = value.reshape(-1).view(torch.int64)
+                if spec.numel > _LONG:
+                    long.append((start, bits))
+                    continue
+                for i, number in enumerate(bits.tolist(), start):
+                    numbers[i] = _wrapped(numbers.get(i, 0) + number)
+        vector = torch.zeros(self._length(), dtype=torch.int64)
+        vector[torch.tensor(list(numbers))] = torch.tensor(list(numbers.values()))
+        for start, bits in long:
+            vector[start : start + bits.numel()] += bits
         return vector
 
     def _unpack(self, vector: torch.Tensor) -> Mapping[ValueSpec, Mapping[int, torch.Tensor]]:
         n = self._exchange.placement.num_logical_workers
         out: dict[ValueSpec, dict[int, torch.Tensor]] = {}
         for spec, at in self._places():
-            present = [rank for rank in range(n) if vector[at + rank]]
+            # As lists: to look at ten thousand elements one by one would take longer than to exchange them.
+            present = [rank for rank, there in enumerate(vector[at : at + n].tolist()) if there]
             data = vector[at + n :]
             if spec.kind == "int":
                 # Integers were added on the way: the whole sum stands for the first rank that has a value.
                 out[spec] = {rank: data[: spec.numel].view(spec.shape) for rank in present[:1]}
             else:
-                floats = data[: n * spec.numel].view(torch.float64).view(n, *spec.shape)
+                floats = data[: n * spec.numel].view(torch.float64).view(n, *spec.shape).unbind()
                 out[spec] = {rank: floats[rank] for rank in present}
         return out
 
@@ -132,6 +147,11 @@ class Seal:
         for other in self._exchange.gather_text(text):
             known |= {ValueSpec(name, kind, tuple(shape)) for name, kind, shape in json.loads(other)}
         self._specs = sorted(known)
+
+
+def _wrapped(number: int) -> int:
+    """As 64 bits hold it."""
+    return (number + 2**63) % 2**64 - 2**63
 
 
 def short_hash(text: str) -> int:

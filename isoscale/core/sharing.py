@@ -15,15 +15,40 @@ import torch
 from isoscale.core.context import ContextSwitch
 from isoscale.core.encoding import codec
 from isoscale.core.reduction.exchange import Exchange
+from isoscale.core.totals import Gathered
 from isoscale.core.tracked import TrackedModel
 
-__all__ = ["Carried", "ContextChanges", "Sharing"]
+__all__ = ["Carried", "ContextChanges", "Sharing", "Told"]
 
 #: logical rank, its context's parts, its own buffers model by model, what its loader carries: None or b"" where
 #: nothing changed
 ContextChanges = tuple[int, list[bytes | None], list[bytes], bytes]
-_contexts: msgspec.msgpack.Decoder[list[ContextChanges]] = msgspec.msgpack.Decoder(list[ContextChanges])
+#: a buffer: its place, dtype, shape and bytes
+_PackedBuffer = tuple[int, str, tuple[int, ...], bytes]
+#: what an executor tells: its workers' contexts; if it hosts worker 0, that worker's buffers, model by model; and what
+#: its turns gave to all, b"" if nothing
+_Message = tuple[list[ContextChanges], list[list[_PackedBuffer]], bytes]
+_messages: msgspec.msgpack.Decoder[_Message] = msgspec.msgpack.Decoder(_Message)
 _encode = msgspec.msgpack.Encoder().encode
+#: buffers of a model that are no more bytes than this travel with contexts: a message of their own costs more
+_RIDING_BYTES = 2**15
+
+
+class Told:
+    """What all executors have told in a step."""
+
+    def __init__(self, messages: list[_Message], source: int) -> None:
+        #: by executor
+        self.contexts = [contexts for contexts, _, _ in messages]
+        self._gathered = [gathered for _, _, gathered in messages if gathered]
+        self._buffers = messages[source][1]
+
+    def gathered(self) -> list[Gathered]:
+        return [codec.unpack(torch.frombuffer(bytearray(data), dtype=torch.uint8)) for data in self._gathered]
+
+    def buffers(self, model: int, like: Sequence[torch.Tensor]) -> dict[int, torch.Tensor]:
+        """Worker 0's changed buffers of a model whose buffers ride along, on the devices of `like`."""
+        return {i: _unpacked(dtype, shape, data).to(like[i].device) for i, dtype, shape, data in self._buffers[model]}
 
 
 class Carried(Protocol):
@@ -51,8 +76,9 @@ class Sharing:
         self._models = models
         self._expected: dict[str, list[bool]] = {}
 
-    def start_contexts(self, carried: Carried | None) -> Callable[[], list[list[ContextChanges]]]:
-        """What every turn changed in its logical worker's context, by executor; returns what waits for it."""
+    def start(self, carried: Carried | None, given: Gathered, *, training: bool) -> Callable[[], Told]:
+        """What every turn changed in its logical worker's context, and small buffers; returns what waits for it."""
+        source = self._exchange.placement.executor_of(0)
         mine = [
             (
                 rank,
@@ -62,8 +88,15 @@ class Sharing:
             )
             for rank in self._exchange.placement.ranks_of(self._exchange.index)
         ]
-        wait = self._exchange.start_gather_bytes(_encode(mine))
-        return lambda: [_contexts.decode(data) for data in wait()]
+        tells = training and self._exchange.index == source
+        fresh = [_packed(model.buffers.fresh()) if tells and self.rides(model) else [] for model in self._models]
+        packed = codec.pack(given).numpy().tobytes() if given else b""
+        wait = self._exchange.start_gather_bytes(_encode((mine, fresh, packed)))
+        return lambda: Told([_messages.decode(data) for data in wait()], source)
+
+    def rides(self, model: TrackedModel) -> bool:
+        """Worker 0's buffers of this model travel with contexts. The same on all executors, and for the job's life."""
+        return 0 < model.buffers.num_bytes <= _RIDING_BYTES
 
     def adopt(self, changes: list[ContextChanges], carried_by: Carried | None, *, here: bool) -> None:
         for rank, context, buffers, carried in changes:
@@ -107,6 +140,19 @@ class Sharing:
             for tensor, part in zip(tensors, torch.split(message, [p.numel() for p in parts]), strict=True):
                 # A split may start at any byte; the copy gives the dtype its alignment.
                 tensor.copy_(part.clone().view(tensor.dtype).view(tensor.shape))
+
+
+def _packed(buffers: dict[int, torch.Tensor]) -> list[_PackedBuffer]:
+    packed = []
+    for i, buffer in buffers.items():
+        flat = buffer.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+        packed.append((i, str(buffer.dtype).removeprefix("torch."), tuple(buffer.shape), flat.numpy().tobytes()))
+    return packed
+
+
+def _unpacked(dtype: str, shape: Sequence[int], data: bytes) -> torch.Tensor:
+    kind: torch.dtype = getattr(torch, dtype)
+    return torch.frombuffer(bytearray(data), dtype=kind).view(shape) if data else torch.empty(shape, dtype=kind)
 
 
 def _pack_buffers(buffers: dict[int, torch.Tensor]) -> bytes:

@@ -6,18 +6,21 @@ logical order in float64, integers exactly, so the result does not depend on pla
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import numpy as np
 import torch
 
 from isoscale.errors import UserError
 
-__all__ = ["Combined", "Tally", "Total", "ValueSpec", "add_totals", "combine"]
+__all__ = ["Combined", "Gathered", "Tally", "Total", "ValueSpec", "add_totals", "combine", "in_logical_order"]
 
 Total = int | float | torch.Tensor
 Kind = Literal["mean", "int", "float"]
+#: what turns gave to all, by name and logical rank
+Gathered = dict[str, dict[int, list[Any]]]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -44,12 +47,20 @@ class Combined:
     sums: dict[str, Total] = field(default_factory=dict)
     #: every logged value by logical rank, for exact comparison
     by_rank: dict[str, dict[int, float]] = field(default_factory=dict)
+    #: what turns gave to all, in logical order
+    gathered: dict[str, list[Any]] = field(default_factory=dict)
 
 
 class Tally:
     def __init__(self) -> None:
         self._logged: dict[str, dict[int, list[Any]]] = {}
         self._summed: dict[str, dict[int, torch.Tensor]] = {}
+        self.gathered: Gathered = {}
+
+    def gather(self, logical_rank: int, values: Mapping[str, Any]) -> None:
+        for name, value in values.items():
+            copied = _copied(f"step.gather({name}=...)", value)
+            self.gathered.setdefault(name, {}).setdefault(logical_rank, []).append(copied)
 
     def log(self, logical_rank: int, values: Mapping[str, Any]) -> None:
         for name, value in values.items():
@@ -82,15 +93,27 @@ def combine(values: Mapping[ValueSpec, Mapping[int, torch.Tensor]]) -> Combined:
         ordered = [by_rank[rank] for rank in sorted(by_rank)]
         if not ordered:
             continue
+        if spec.kind == "mean":
+            numbers = [value.item() for value in ordered]
+            result.means[spec.name] = _left_to_right(numbers) / len(numbers)
+            result.by_rank[spec.name] = dict(zip(sorted(by_rank), numbers, strict=True))
+            continue
         total = ordered[0].clone()
         for value in ordered[1:]:
             total += value
-        if spec.kind == "mean":
-            result.means[spec.name] = total.item() / len(ordered)
-            result.by_rank[spec.name] = {rank: by_rank[rank].item() for rank in sorted(by_rank)}
-        else:
-            result.sums[spec.name] = total if spec.shape else total.item()
+        result.sums[spec.name] = total if spec.shape else total.item()
     return result
+
+
+def in_logical_order(parts: Sequence[Gathered]) -> dict[str, list[Any]]:
+    """Of all executors: by name, what each logical worker gave, one after the other."""
+    by_name: Gathered = {}
+    for part in parts:
+        for name, by_rank in part.items():
+            by_name.setdefault(name, {}).update(by_rank)
+    return {
+        name: [one for rank in sorted(by_rank) for one in by_rank[rank]] for name, by_rank in sorted(by_name.items())
+    }
 
 
 def add_totals(totals: dict[str, Total], more: Mapping[str, Total]) -> None:
@@ -101,10 +124,38 @@ def add_totals(totals: dict[str, Total], more: Mapping[str, Total]) -> None:
 
 def _mean(name: str, values: list[Any]) -> torch.Tensor:
     numbers = [float(value) for value in values]
+    return torch.tensor(_left_to_right(numbers) / len(numbers), dtype=torch.float64)
+
+
+def _left_to_right(numbers: Sequence[float]) -> float:
+    """Additions of doubles one after the other. Not `sum`, which compensates for rounding from Python 3.12 on."""
     total = numbers[0]
     for number in numbers[1:]:
         total += number
-    return torch.tensor(total / len(numbers), dtype=torch.float64)
+    return total
+
+
+def _copied(where: str, value: Any) -> Any:
+    """As it is now, on the CPU."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().to("cpu", copy=True)
+    if value is None or type(value) in (bool, int, float, str, bytes):
+        return value
+    if isinstance(value, dict):
+        return {key: _copied(f"{where}[{key!r}]", one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        items = [_copied(f"{where}[{i}]", one) for i, one in enumerate(value)]
+        return tuple(items) if isinstance(value, tuple) else items
+    if isinstance(value, np.ndarray):
+        return torch.from_numpy(value.copy())
+    if hasattr(value, "item"):
+        return value.item()
+    raise UserError(
+        field=where,
+        value=type(value).__name__,
+        problem="cannot be sent without pickling code",
+        remedy="give tensors, numbers, strings, lists and dicts of them",
+    )
 
 
 def _wide(name: str, value: Any) -> torch.Tensor:

@@ -38,6 +38,7 @@ class TrackedModel:
         find_unused_parameters: bool,
         broadcast_buffers: bool,
         bucket_cap_mb: float | None,
+        keeps_own_buffers: bool = False,
     ) -> None:
         _refuse(module)
         self.name = name
@@ -53,7 +54,7 @@ class TrackedModel:
             )
         self.param_names = [n for n, _ in trainable]
         self.params = [p for _, p in trainable]
-        self.buffers = BufferSet(module, broadcast=broadcast_buffers)
+        self.buffers = BufferSet(module, broadcast=broadcast_buffers, keeps_own=keeps_own_buffers)
         self.sync = GradientSync(
             self.params,
             BucketCaps.from_mb(bucket_cap_mb),
@@ -74,9 +75,12 @@ class TrackedModel:
         self._accumulated_late = False
         #: line of a backward outside training turns
         self._stray_backward: str | None = None
-        self._overlap: Callable[[int], None] | None = None
+        self._overlap: Callable[[int, torch.Tensor], None] | None = None
         self._holders: list[torch.Tensor | None] = []
         self._base: list[torch.Tensor | None] = []
+        self._has_base = False
+        #: no turn has touched `.grad` since the step began
+        self._as_begun = False
         self._watching = False
         #: what backward left, and its version counters. The tensors themselves, not their ids: a dead gradient's id may
         #: be given to its successor
@@ -104,6 +108,8 @@ class TrackedModel:
             )
         self._take_buffers(training=True)
         self._base = [p.grad for p in self.params]
+        self._has_base = any(grad is not None for grad in self._base)
+        self._as_begun = True
         self._holders = []
         self.used = {}
         self.sync.begin_step()
@@ -116,9 +122,11 @@ class TrackedModel:
         self.buffers.open_turn(logical_rank)
         self._reset_turn()
         self._holders = []  # the turn before this one's gradients are not needed any more
-        for param, base in zip(self.params, self._base, strict=True):
-            # The last step's gradients, where the user did not clear them, are part of every turn's start.
-            param.grad = None if base is None else base.clone(memory_format=torch.preserve_format)
+        if not self._as_begun or self._has_base:
+            for param, base in zip(self.params, self._base, strict=True):
+                # The last step's gradients, where the user did not clear them, are part of every turn's start.
+                param.grad = None if base is None else base.clone(memory_format=torch.preserve_format)
+        self._as_begun = False
         if launch_if is not None and self.sync.arm(logical_rank, launch_if):
             self._overlap = self.sync.ready
 
@@ -159,6 +167,11 @@ class TrackedModel:
             if used_by_any is not None and not used_by_any[i]:
                 param.grad = base
                 continue
+            if base is None and holder is not None and holder is not results[i]:
+                lent = self.sync.lend(i, holder)
+                if lent is not None:
+                    param.grad = lent
+                    continue
             target = base if base is not None else holder
             if target is None:
                 target = torch.empty_like(results[i], memory_format=torch.preserve_format)
@@ -213,19 +226,24 @@ class TrackedModel:
                 self._synced_forwards += 1
 
     def _on_gradient(self, index: int, param: torch.Tensor) -> None:
-        turn = self._turn
         if not self._watching:
-            self._watching = True
-            torch.autograd.Variable._execution_engine.queue_callback(self._after_backward)
-        if turn.logical_rank is None or not turn.training:
-            self._stray_backward = self._stray_backward or user_location()
-        if turn.accumulating:
+            self._first_gradient()
+        if self._turn.accumulating:
             self._accumulated = True
             self._accumulated_late |= self._synced_forwards > 0
             return
         self._ready.append(index)
         if self._overlap is not None:
-            self._overlap(index)
+            grad = param.grad
+            assert grad is not None
+            self._overlap(index, grad)
+
+    def _first_gradient(self) -> None:
+        """Of a backward. A turn neither begins nor ends before the last one."""
+        self._watching = True
+        torch.autograd.Variable._execution_engine.queue_callback(self._after_backward)
+        if self._turn.logical_rank is None or not self._turn.training:
+            self._stray_backward = self._stray_backward or user_location()
 
     def _after_backward(self) -> None:
         self._watching = False
@@ -341,8 +359,8 @@ def _refuse(module: torch.nn.Module) -> None:
         raise UserError(
             field="job.model",
             value=type(module).__name__,
-            problem="torch.compile fuses kernels in ways whose bits have not been compared with stock DDP",
-            remedy="give job.model the module as it was before torch.compile",
+            problem="a compiled module has other names for its parameters (_orig_mod.)",
+            remedy="give job.model the module, and compile what it returns: model = job.model(net); model.compile()",
         )
     for name, child in module.named_modules():
         if isinstance(child, torch.nn.SyncBatchNorm):

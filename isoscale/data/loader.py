@@ -7,8 +7,9 @@ executor can go on at any batch, without reading again what lies before.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -16,11 +17,13 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from isoscale import limits
+from isoscale.data import live_order
+from isoscale.data.live_order import LiveOrder
 from isoscale.data.order import CustomOrder, DistributedOrder, EvaluationOrder, Order
 from isoscale.data.virtual import VirtualWorkers, WorkerOptions
 from isoscale.errors import UserError
 
-__all__ = ["EVERY_SAMPLE_ONCE", "LogicalLoaders", "check_options", "check_processes", "sample_count"]
+__all__ = ["EVERY_SAMPLE_ONCE", "LogicalLoaders", "check_options", "check_processes", "read_samples", "sample_count"]
 
 #: options that mean what they mean in torch's DataLoader
 _PASSED = frozenset(
@@ -49,6 +52,8 @@ class _PlaceInPass:
     index: int
     #: those that were not read, or asked for, yet
     batches: Iterator[list[int]]
+    #: samples of those that were asked for and not fetched
+    sizes: deque[int] = field(default_factory=deque)
 
 
 class LogicalLoaders:
@@ -64,14 +69,22 @@ class LogicalLoaders:
         shuffle: bool,
         train: bool,
         options: dict[str, Any],
+        is_live: bool = False,
     ) -> None:
+        """`is_live`: the batch size may change between two batches."""
         check_options(dataset, batch_size=batch_size, shuffle=shuffle, train=train, options=options)
         stock = _stock(dataset, batch_size, options)
         self._dataset: Any = dataset
         self._n = num_logical_workers
         self._collate: Callable[[list[Any]], object] = stock.collate_fn
         self._pins = stock.pin_memory and torch.cuda.is_available()
-        self._order = _order(dataset, num_logical_workers, seed, batch_size, shuffle, train, options)
+        self._order: Order | LiveOrder
+        if is_live:
+            self._order = _live_order(dataset, num_logical_workers, seed, batch_size, shuffle, options)
+        else:
+            self._order = _order(dataset, num_logical_workers, seed, batch_size, shuffle, train, options)
+        #: batches of the pass that another loader has read, before the last change of the batch size
+        self._first = 0
         self._workers, self._ahead = None, 0
         if stock.num_workers:
             processes = WorkerOptions(
@@ -85,6 +98,8 @@ class LogicalLoaders:
             self._ahead = processes.ahead
         self._seats: dict[int, _PlaceInPass] = {}
         self._epoch = 0
+        #: of the batch that was fetched last
+        self.num_samples = 0
 
     @property
     def num_steps(self) -> int:
@@ -100,12 +115,55 @@ class LogicalLoaders:
         """A pass begins. `seeds` is what `iter()` drew, by rank; `under(rank, work)` runs work under its streams."""
         self._epoch = epoch
         self._seats.clear()
+        self._first = 0
         if self._workers is not None:
             self._workers.begin(seeds)
-        if isinstance(self._order, CustomOrder):
+        if isinstance(self._order, LiveOrder):
+            self._order.begin()
+        if self._order.draws:
             order = self._order
+            assert isinstance(order, CustomOrder | LiveOrder)
             for rank in range(self._n):
                 under(rank, lambda rank=rank: order.take(rank, epoch))  # type: ignore[misc]
+
+    # ---- a change of the batch size, on all executors alike ----
+
+    def samples_before(self, index: int) -> int:
+        """How many samples all logical workers together read before batch `index` of the present pass."""
+        return self._order.samples_before(index)
+
+    @property
+    def steps_per_pass(self) -> int:
+        """Of a whole pass with the present size."""
+        return self._order.segments.steps_per_pass if isinstance(self._order, LiveOrder) else self.num_steps
+
+    def has_left(self, index: int, size: int) -> bool:
+        """Would there be a batch if from batch `index` on they had this size?"""
+        assert isinstance(self._order, LiveOrder)
+        return self._order.segments.has_left(index, size)
+
+    def needs_draw(self, index: int) -> bool:
+        """Whether a change before batch `index` draws base seeds: as a new DataLoader does, unless this pass's `iter()`
+        drew some and nothing was read since."""
+        return index > self._first or not self.draws_each_pass
+
+    @property
+    def draws_each_pass(self) -> bool:
+        """Whether the present pass began with a draw."""
+        return self._workers is None or self._workers.is_fresh
+
+    def resize(self, index: int, size: int, seeds: list[int] | None) -> None:
+        """Batches from `index` on have this size. `seeds` is what the new loader's `iter()` drew, if it did."""
+        assert isinstance(self._order, LiveOrder)
+        self._order.segments.cut(index, size)
+        self._seats.clear()
+        if seeds is None:
+            return
+        self._first = index
+        if self._workers is not None:
+            self._workers.begin_anew(seeds)
+
+    # ---- in steps ----
 
     def open(self, ranks: Sequence[int], index: int) -> None:
         """Get ready to give these logical workers, and no others, batch `index`; loader processes start at once."""
@@ -129,16 +187,17 @@ class LogicalLoaders:
         seat = self._seats[logical_rank]
         seat.index = index + 1
         if self._workers is not None:
-            asked = self._workers.next_of(logical_rank)
-            if asked is None or index >= asked:
+            asked, own = self._workers.next_of(logical_rank), index - self._first
+            if asked is None or own >= asked:
                 return default
-            data = self._workers.get(logical_rank, index)
+            data = self._workers.get(logical_rank, own)
+            self.num_samples = seat.sizes.popleft() if seat.sizes else 0
             self._ask(logical_rank)
         else:
             samples = next(seat.batches, None)
             if samples is None:
                 return default
-            data = _read(self._dataset, samples, self._collate)
+            data, self.num_samples = read_samples(self._dataset, samples, self._collate), len(samples)
         return pin_memory(data) if self._pins else data  # type: ignore[no-untyped-call]
 
     def stop(self) -> None:
@@ -166,31 +225,34 @@ class LogicalLoaders:
 
     def state(self) -> dict[str, object]:
         """What another executor, or a later run, needs to go on with the present pass."""
-        order = self._order.state() if isinstance(self._order, CustomOrder) else None
+        order = self._order.state() if isinstance(self._order, CustomOrder | LiveOrder) else None
         workers = {} if self._workers is None else self._workers.state()
-        return {"epoch": self._epoch, "order": order, "workers": workers}
+        state: dict[str, object] = {"epoch": self._epoch, "order": order, "workers": workers}
+        return state | {"first": self._first} if isinstance(self._order, LiveOrder) else state
 
     def load_state(self, state: dict[str, Any]) -> None:
         self._seats.clear()
         self._epoch = int(state["epoch"])
         if self._workers is not None:
             self._workers.load_state(state["workers"])
-        if isinstance(self._order, CustomOrder) and state["order"] is not None:
+        self._first = int(state.get("first", 0))
+        if isinstance(self._order, CustomOrder | LiveOrder) and state["order"] is not None:
             self._order.load(state["order"])
 
     def _seat(self, rank: int, index: int) -> None:
         self._seats[rank] = _PlaceInPass(index, self._order.batches(rank, self._epoch, index))
         if self._workers is not None:
-            self._workers.sit(rank, index)
+            self._workers.sit(rank, index - self._first)
 
     def _ask(self, rank: int) -> None:
         if self._workers is not None:
             samples = next(self._seats[rank].batches, None)
             if samples is not None:
+                self._seats[rank].sizes.append(len(samples))
                 self._workers.ask(rank, samples)
 
 
-def _read(dataset: Any, samples: list[int], collate: Callable[[list[Any]], object]) -> object:
+def read_samples(dataset: Any, samples: list[int], collate: Callable[[list[Any]], object]) -> object:
     """As torch's own fetcher does it."""
     if getattr(dataset, "__getitems__", None):
         return collate(dataset.__getitems__(samples))
@@ -230,6 +292,13 @@ def _order(
     return DistributedOrder(
         dataset, num_logical_workers=n, seed=seed, shuffle=shuffle, batch_size=batch_size, drop_last=drop_last
     )
+
+
+def _live_order(dataset: Any, n: int, seed: int, batch_size: int, shuffle: bool, options: dict[str, Any]) -> LiveOrder:
+    drop_last = bool(options.get("drop_last"))
+    if "sampler" in options:
+        return live_order.listed(options["sampler"], n, batch_size=batch_size, drop_last=drop_last)
+    return live_order.distributed(dataset, n, seed=seed, shuffle=shuffle, batch_size=batch_size, drop_last=drop_last)
 
 
 def check_options(dataset: object, *, batch_size: int, shuffle: bool, train: bool, options: dict[str, Any]) -> None:

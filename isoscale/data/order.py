@@ -15,7 +15,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from isoscale.errors import UserError
 
-__all__ = ["CustomOrder", "DistributedOrder", "EvaluationOrder", "Order", "SamplerFactory"]
+__all__ = ["CustomOrder", "DistributedOrder", "EvaluationOrder", "Fixed", "Order", "SamplerFactory"]
 
 #: called with logical rank and number of logical workers; gives samples, or batches of them
 SamplerFactory = Callable[[int, int], Iterable[Any]]
@@ -41,14 +41,19 @@ class DistributedOrder:
         self._make: Callable[[int], DistributedSampler[int]] = lambda rank: DistributedSampler(
             dataset, num_replicas=num_logical_workers, rank=rank, shuffle=shuffle, seed=seed
         )
-        self.num_steps = _num_batches(len(self._make(0)), batch_size, drop_last)
+        self._n, self._list_length = num_logical_workers, len(self._make(0))
+        self.num_steps = _num_batches(self._list_length, batch_size, drop_last)
 
     def batches(self, logical_rank: int, epoch: int, index: int) -> Iterator[list[int]]:
         """Batches `index`, `index + 1`, ... of this worker's pass."""
         sampler = self._make(logical_rank)
         sampler.set_epoch(epoch)
         samples = islice(iter(sampler), index * self._batch_size, None)
-        return iter(BatchSampler(_Fixed(samples), self._batch_size, self._drop_last))
+        return iter(BatchSampler(Fixed(samples), self._batch_size, self._drop_last))
+
+    def samples_before(self, index: int) -> int:
+        """How many samples all logical workers together read before batch `index` of a pass."""
+        return self._n * min(self._list_length, index * self._batch_size)
 
 
 class EvaluationOrder:
@@ -64,6 +69,10 @@ class EvaluationOrder:
         mine = range(logical_rank, self._size, self._n)
         for start in range(index * self._batch_size, len(mine), self._batch_size):
             yield list(mine[start : start + self._batch_size])
+
+    def samples_before(self, index: int) -> int:
+        mine = (len(range(rank, self._size, self._n)) for rank in range(self._n))
+        return sum(min(length, index * self._batch_size) for length in mine)
 
 
 class CustomOrder:
@@ -91,7 +100,7 @@ class CustomOrder:
         if self._batch_size is None:
             batches = [list(batch) for batch in sampler]
         else:
-            batches = list(BatchSampler(_Fixed(iter(sampler)), self._batch_size, self._drop_last))
+            batches = list(BatchSampler(Fixed(iter(sampler)), self._batch_size, self._drop_last))
         if logical_rank == 0:
             self._orders, self.num_steps = [], len(batches)
         if len(batches) != self.num_steps:
@@ -105,6 +114,9 @@ class CustomOrder:
 
     def batches(self, logical_rank: int, epoch: int, index: int) -> Iterator[list[int]]:
         return iter(self._orders[logical_rank][index:])
+
+    def samples_before(self, index: int) -> int:
+        return sum(len(batch) for batches in self._orders for batch in batches[:index])
 
     def state(self) -> list[list[list[int]]]:
         return self._orders
@@ -132,7 +144,9 @@ class CustomOrder:
 Order = DistributedOrder | EvaluationOrder | CustomOrder
 
 
-class _Fixed(Sampler[int]):
+class Fixed(Sampler[int]):
+    """What an iterator gives, as a sampler."""
+
     def __init__(self, samples: Iterator[int]) -> None:
         self._samples = samples
 

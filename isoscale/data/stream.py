@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -27,7 +27,7 @@ from isoscale.errors import UserError
 
 __all__ = ["LogicalStream", "Move", "PassCounts"]
 
-Move = Literal["hand out", "count", "step", "end"]
+Move = Literal["hand out", "look", "count", "step", "end"]
 
 _MASK = 2**64 - 1
 #: a place whose position is a number, or none (-1); others are larger
@@ -71,12 +71,12 @@ class _Before:
 
 
 class LogicalStream:
-    def __init__(self, source: Source, rule: Rule, *, ledger: bool = False, training: bool = True) -> None:
-        self.source, self._rule, self._ledger, self._training = source, rule, ledger, training
-        self._ahead = rule.ahead
-        #: with no partition left, all must have so many samples for a full step
-        enough = {"drop": rule.batch_size, "carry": rule.need, "partial": rule.batch_size + 1}
-        self._enough = enough[rule.tail]
+    def __init__(
+        self, source: Source, rule: Rule, *, ledger: bool = False, training: bool = True, is_live: bool = False
+    ) -> None:
+        """`is_live`: the batch size may change between two steps."""
+        self.source, self._ledger, self._training, self._is_live = source, ledger, training, is_live
+        self._use(rule)
         self._epoch = 0
         self._order: list[int] = []
         self._next = 0
@@ -85,7 +85,8 @@ class LogicalStream:
         #: places of workers elsewhere, as they were told; only of those who have, and had, all that they look ahead, so
         #: that nothing is to be decided by them. What one tells next replaces it, and most are never unpacked.
         self._heard: dict[int, bytes] = {}
-        self._much = self._ahead.to_bytes(8, "little")
+        #: what workers have left is known up to less than they look ahead now
+        self._must_look = False
         self._is_counted = False
         self._tail: _Tail | None = None
         self._before = _Before()
@@ -99,7 +100,34 @@ class LogicalStream:
         #: before it is used, and how many samples the batch has
         self._taken: dict[int, deque[tuple[Place, int]]] = {}
 
+    def _use(self, rule: Rule) -> None:
+        self._rule, self._ahead = rule, rule.ahead
+        #: with no partition left, all must have so many samples for a full step
+        enough = {"drop": rule.batch_size, "carry": rule.need, "partial": rule.batch_size + 1}
+        self._enough = enough[rule.tail]
+        self._much = self._ahead.to_bytes(8, "little")
+
+    @property
+    def batch_size(self) -> int:
+        """The present one."""
+        return self._rule.batch_size
+
     # ---- between steps, on all executors alike ----
+
+    def resize(self, size: int) -> None:
+        """From here on the rule runs with this batch size. Partitions that were given stay with their workers, and what
+        was taken ahead of the turns goes back to its place."""
+        self._unpack_heard()
+        self.stop()
+        before = self._ahead
+        self._use(replace(self._rule, batch_size=size))
+        if self._tail is not None:
+            start = self._tail.bounds[self._tail.step * self._rule.num_logical_workers]
+            rest = deal([self._tail.bounds[-1] - start], self._rule)
+            self._tail = _Tail(self._tail.places, [start + bound for bound in rest] or [start])
+            return
+        self._must_look = self._ahead > before
+        self._places = [place._replace(left=min(place.left, self._ahead)) for place in self._places]
 
     def begin(self, epoch: int) -> None:
         """A pass begins, with all partitions in the epoch's order."""
@@ -108,6 +136,7 @@ class LogicalStream:
         if self._rule.tail != "carry":
             self._places = [Place(content=place.content) for place in self._places]
         self._epoch, self._next, self._is_counted, self._tail = epoch, 0, False, None
+        self._must_look = False
         self._order = partition_order(self.source.num_partitions, self._rule, epoch)
         left = sum(place.left for place in self._places)
         self._before = _Before(sum(place.used for place in self._places), left, self._content())
@@ -116,6 +145,8 @@ class LogicalStream:
         """What all do next: give partitions out, count what is left, take a step, or end the pass."""
         if self._tail is not None:
             return "step" if self._tail.step < self._num_tail_steps else "end"
+        if self._must_look:
+            return "look"
         fewest = min([place.left for place in self._places])
         if fewest < self._ahead and self._next < len(self._order):
             return "hand out"
@@ -141,6 +172,10 @@ class LogicalStream:
         self._round, self._asked = "ahead", {rank for _, rank in handed}
         return handed
 
+    def look(self) -> None:
+        """The round to come tells how far every worker can see, who looks further ahead than before."""
+        self._round, self._asked = "ahead", set(range(self._rule.num_logical_workers))
+
     def count(self) -> None:
         """The round to come counts what every worker has left, batches that were taken and not used among it."""
         for rank in [rank for rank, taken in self._taken.items() if taken]:
@@ -150,6 +185,7 @@ class LogicalStream:
     def end_round(self) -> None:
         """Its seal is left: everybody knows what everybody has."""
         self._is_counted |= self._round == "count"
+        self._must_look = False
         self._round, self._asked = "", set()
 
     def end_step(self) -> None:
@@ -167,6 +203,14 @@ class LogicalStream:
         content = (self._content() - self._before.content) & _MASK if self._ledger else None
         return PassCounts(self._epoch, self._next, len(self._order), used, self._before.left, rest, content)
 
+    def num_used(self, *, in_step: bool) -> int:
+        """Samples of this pass in committed steps; `in_step`: one is committed and not ended yet."""
+        self._unpack_heard()
+        used = sum(place.used for place in self._places) - self._before.used
+        if self._tail is None:
+            return used
+        return used + self._tail.bounds[(self._tail.step + in_step) * self._rule.num_logical_workers]
+
     # ---- in turns ----
 
     def open(self, ranks: Sequence[int]) -> None:
@@ -174,7 +218,8 @@ class LogicalStream:
         if ranks != self._ranks:
             self._ranks = ranks
             self._unpack_heard()
-            for rank in [rank for rank in self._samples if rank not in ranks]:
+            # In the rest of an epoch something may be taken for a worker of whom nothing is read.
+            for rank in [rank for rank in {*self._samples, *self._taken} if rank not in ranks]:
                 self._let_go(rank)
 
     def fetch(self, logical_rank: int, *, here: bool) -> list[object]:
@@ -260,7 +305,7 @@ class LogicalStream:
         else:
             self._heard.pop(logical_rank, None)
             self._places[logical_rank] = _unpack(changes, place)
-        if logical_rank in self._samples:
+        if logical_rank in self._samples or logical_rank in self._taken:
             self._let_go(logical_rank)
 
     # ---- whole state, for checkpoints and newcomers ----
@@ -274,7 +319,7 @@ class LogicalStream:
                 "bounds": list(self._tail.bounds),
                 "step": self._tail.step,
             }
-        return {
+        state: dict[str, object] = {
             "source": self.source.identity,
             "epoch": self._epoch,
             "handed": self._next,
@@ -283,6 +328,7 @@ class LogicalStream:
             "before": [self._before.used, self._before.left, self._before.content.to_bytes(8, "little")],
             "tail": tail,
         }
+        return state | {"size": self._rule.batch_size} if self._is_live else state
 
     def load_state(self, state: dict[str, Any]) -> None:
         if state["source"] != self.source.identity:
@@ -294,6 +340,9 @@ class LogicalStream:
             )
         self.stop()
         self._heard.clear()
+        self._must_look = False
+        if self._is_live:
+            self._use(replace(self._rule, batch_size=int(state["size"])))
         self._epoch, self._next, self._is_counted = state["epoch"], state["handed"], state["counted"]
         self._order = partition_order(self.source.num_partitions, self._rule, self._epoch)
         self._places = [Place.from_state(place) for place in state["places"]]

@@ -55,6 +55,8 @@ class StreamBatches:
         if processes is not None:
             self._workers = VirtualWorkers(self._samples, collate, processes, num_logical_workers=num_logical_workers)
             self._ahead = processes.ahead
+        #: batches of the pass that other loader processes have made, before the last change of the batch size
+        self._first = 0
 
     @property
     def carried(self) -> LogicalStream | StreamBatches:
@@ -68,8 +70,24 @@ class StreamBatches:
 
     def begin(self, epoch: int, seeds: list[int]) -> None:
         self.stream.begin(epoch)
+        self._first = 0
         if self._workers is not None:
             self._workers.begin(seeds)
+
+    def needs_draw(self, index: int) -> bool:
+        """Whether a change of the batch size before batch `index` draws base seeds, as a new DataLoader does."""
+        return self._workers is not None and (index > self._first or not self._workers.is_fresh)
+
+    def renew(self, index: int, seeds: list[int]) -> None:
+        """From batch `index` on other loader processes make them, from what their `iter()` drew."""
+        assert self._workers is not None
+        self._first = index
+        self._workers.begin_anew(seeds)
+
+    def resize(self, size: int) -> None:
+        self.stream.resize(size)
+        if self._workers is not None:
+            self._workers.forget()
 
     def count(self) -> None:
         """No full steps are left: what was taken ahead of the turns belongs to the rest, which is dealt anew."""
@@ -82,6 +100,7 @@ class StreamBatches:
         self.stream.open(ranks)
         if self._workers is None:
             return
+        index -= self._first
         self._workers.keep_only(ranks)
         for rank in ranks:
             asked = self._workers.next_of(rank)
@@ -97,6 +116,7 @@ class StreamBatches:
         if self._workers is None:
             stored = self.stream.fetch(logical_rank, here=here)
             return self._collate(self._samples.__getitems__(stored)) if stored else default
+        index -= self._first
         if here:
             size = self.stream.use(logical_rank)
         else:
@@ -138,9 +158,10 @@ class StreamBatches:
 
     def state(self) -> dict[str, object]:
         assert self._workers is not None
-        return {"stream": self.stream.state(), "workers": self._workers.state()}
+        return {"stream": self.stream.state(), "workers": self._workers.state(), "first": self._first}
 
     def load_state(self, state: dict[str, Any]) -> None:
         assert self._workers is not None
         self.stream.load_state(state["stream"])
+        self._first = int(state.get("first", 0))
         self._workers.load_state(state["workers"])

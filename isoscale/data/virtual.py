@@ -21,7 +21,7 @@ from isoscale.data.worker import Failure, Fetch, Parts, merged
 
 __all__ = ["LoaderError", "VirtualWorkers", "WorkerOptions"]
 
-_changes: msgspec.msgpack.Decoder[tuple[int, Parts]] = msgspec.msgpack.Decoder(tuple[int, Parts])
+_changes: msgspec.msgpack.Decoder[list[tuple[int, Parts]]] = msgspec.msgpack.Decoder(list[tuple[int, Parts]])
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -68,10 +68,12 @@ class VirtualWorkers:
         self._attempts = 0
         #: per logical rank, what `iter()` drew; empty before the first pass
         self._seeds: list[int] = []
+        #: the present pass began with a draw
+        self.is_fresh = False
         #: per logical rank and virtual worker the streams after the last batch of a sealed step, None before the first
         self._streams: list[list[Parts | None]] = []
-        #: per local logical rank, what the batch of the present step changed: virtual worker, changes
-        self._pending: dict[int, tuple[int, Parts]] = {}
+        #: per local logical rank, what each batch of the present step changed: virtual worker, changes
+        self._pending: dict[int, list[tuple[int, Parts]]] = {}
 
     @property
     def draws(self) -> bool:
@@ -81,10 +83,23 @@ class VirtualWorkers:
     def begin(self, seeds: list[int]) -> None:
         """A pass begins. `seeds` is what `iter()` drew, by rank; not used where it does not draw."""
         self.forget()
-        if self.draws:
-            self.stop()
-            self._seeds = seeds
-            self._streams = [[None] * self._options.num_workers for _ in range(self._n)]
+        self.is_fresh = self.draws
+        if self.is_fresh:
+            self._renew(seeds)
+
+    def begin_anew(self, seeds: list[int]) -> None:
+        """Within a pass, as a new DataLoader: with other processes, which persist from then on if these did."""
+        self.forget()
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
+        self._renew(seeds)
+        self.is_fresh = True
+
+    def _renew(self, seeds: list[int]) -> None:
+        self.stop()
+        self._seeds = seeds
+        self._streams = [[None] * self._options.num_workers for _ in range(self._n)]
 
     def keep_only(self, ranks: Collection[int]) -> None:
         """No other logical workers live here any more."""
@@ -127,7 +142,7 @@ class VirtualWorkers:
                 f"{result.data.kind} in loader process {worker} for logical worker {rank}, batch {index}{sample}\n"
                 f"{result.data.traceback_text}"
             )
-        self._pending[rank] = (worker, result.changes)
+        self._pending.setdefault(rank, []).append((worker, result.changes))
         return result.data
 
     def forget(self) -> None:
@@ -152,18 +167,18 @@ class VirtualWorkers:
         return b"" if pending is None else _encode(pending)
 
     def adopt(self, logical_rank: int, changes: bytes) -> None:
-        worker, parts = _changes.decode(changes)
-        self._streams[logical_rank][worker] = merged(self._streams[logical_rank][worker], parts)
+        for worker, parts in _changes.decode(changes):
+            self._streams[logical_rank][worker] = merged(self._streams[logical_rank][worker], parts)
 
     def state(self) -> dict[str, object]:
         streams = [
             [None if one is None else rng.Streams.from_parts(one).to_state() for one in row] for row in self._streams
         ]
-        return {"seeds": list(self._seeds), "streams": streams}
+        return {"seeds": list(self._seeds), "streams": streams, "fresh": self.is_fresh}
 
     def load_state(self, state: dict[str, Any]) -> None:
         self.forget()
-        self._seeds = list(state["seeds"])
+        self._seeds, self.is_fresh = list(state["seeds"]), bool(state.get("fresh", True))
         self._streams = [
             [None if one is None else rng.Streams.from_state(one).parts() for one in row] for row in state["streams"]
         ]

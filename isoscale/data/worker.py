@@ -26,7 +26,7 @@ from torch.utils.data._utils import worker as torch_worker
 from isoscale.core.streams import rng
 from isoscale.data.channel import Channel
 
-__all__ = ["Drop", "Failure", "Fetch", "Parts", "Reset", "Result", "Task", "merged", "worker_main"]
+__all__ = ["Drop", "Failure", "Fetch", "Parts", "Reset", "Result", "Task", "merged", "read_for", "worker_main"]
 
 _PR_SET_PDEATHSIG = 1
 #: where the death of the executor is not told by the kernel it is looked for so often
@@ -90,6 +90,14 @@ def merged(before: Parts | None, changes: Parts) -> Parts:
     if before is None:
         return changes
     return [old if new is None else new for old, new in zip(before, changes, strict=True)]
+
+
+_read_for: int | None = None
+
+
+def read_for() -> int | None:
+    """In a loader process, the logical worker whose batch is being read; for a `worker_init_fn` that seeds by it."""
+    return _read_for
 
 
 def worker_main(
@@ -164,7 +172,8 @@ class _VirtualWorker:
 
     def fetch(self, task: Fetch, *, is_active: bool) -> Result:
         """Read a batch. `is_active` says that the process's streams are this seat's already."""
-        torch_worker._worker_info = self._info
+        global _read_for
+        torch_worker._worker_info, _read_for = self._info, task.logical_rank
         place, before, sample = self._place, self._streams, None
         place[0], place[1] = task.logical_rank, -1
         try:

@@ -14,12 +14,14 @@ from typing import Any
 
 import msgspec
 
+from isoscale.batches import BatchChange
 from isoscale.protocol.status import JobStatus
 from isoscale.types import JobSpec, Settings
 
 __all__ = [
     "MAX_MESSAGE_BYTES",
     "UNKNOWN_EXECUTOR",
+    "Abandon",
     "Approach",
     "Audited",
     "Beat",
@@ -27,6 +29,7 @@ __all__ = [
     "Broken",
     "CheckpointFailed",
     "CheckpointWritten",
+    "Declared",
     "Dismiss",
     "Failed",
     "Finished",
@@ -35,6 +38,7 @@ __all__ = [
     "FromExecutor",
     "GetStatus",
     "GoOn",
+    "Grant",
     "Heard",
     "Held",
     "Hello",
@@ -45,6 +49,8 @@ __all__ = [
     "Notice",
     "Prepare",
     "Prepared",
+    "Rebatch",
+    "Rebatched",
     "Received",
     "Recorded",
     "Recover",
@@ -114,6 +120,10 @@ class Begin(_Message, frozen=True, kw_only=True, tag=True):
     hold_at: int | None = None
     #: a checkpoint to go on from; "" begins at the beginning
     checkpoint: str = ""
+    #: changes of the batch size that an earlier life of the job has made, and how many steps it had committed: up to
+    #: there the same are made
+    batches: tuple[BatchChange, ...] = ()
+    reached: int = 0
 
 
 class Approach(_Message, frozen=True, kw_only=True, tag=True):
@@ -136,11 +146,23 @@ class Prepare(_Message, frozen=True, kw_only=True, tag=True):
     sender: int = -1
 
 
+class Rebatch(_Message, frozen=True, kw_only=True, tag=True):
+    """Somebody wants another batch size: change it when a seal shows that all know. Executors are told again and again
+    as long as it is wanted; of several the one with the highest id counts."""
+
+    #: of the request
+    id: int
+    size: int
+    reason: str = "asked"
+
+
 class Switch(_Message, frozen=True, kw_only=True, tag=True):
     """All have prepared: go over when a seal shows that all have this order, or at exactly `at_step`."""
 
     generation: int
     at_step: int | None = None
+    #: to be changed with the executors
+    batch: Rebatch | None = None
 
 
 class Recover(_Message, frozen=True, kw_only=True, tag=True):
@@ -170,6 +192,12 @@ class TakeCheckpoint(_Message, frozen=True, kw_only=True, tag=True):
     final: bool = False
     #: why a client wants it
     reason: str = "asked"
+
+
+class Abandon(_Message, frozen=True, kw_only=True, tag=True):
+    """Give up the open step: write the last sealed state as the final checkpoint of this request, at once."""
+
+    id: int
 
 
 class GoOn(_Message, frozen=True, kw_only=True, tag=True):
@@ -208,6 +236,8 @@ class Hello(_Message, frozen=True, kw_only=True, tag=True):
     machine: str = ""
     #: where this executor serves a store, if the job spans machines
     store: str = ""
+    #: what it was given when it was started, by which its coordinator knows that `pid` is its own
+    key: str = ""
 
 
 class Uses(_Message, frozen=True, kw_only=True, tag=True):
@@ -337,6 +367,31 @@ class StepDone(_Message, frozen=True, kw_only=True, tag=True):
     of: int = 0
     #: when it was committed, by `clock.since_boot` of the executor's machine; 0 if unknown
     at: float = 0.0
+    #: the gradient noise scale in samples, if it was measured in this step
+    noise_scale: float | None = None
+
+
+class Declared(_Message, frozen=True, kw_only=True, tag=True):
+    """The script lets its batch size change: to which sizes, and by which rule ("own": a function; "": none)."""
+
+    sizes: tuple[int, ...]
+    size: int
+    rule: str
+
+
+class Rebatched(_Message, frozen=True, kw_only=True, tag=True):
+    """The batch size has changed after `step` steps; or, with an `error`, has not, as somebody or a plan wanted."""
+
+    step: int
+    old: int
+    new: int
+    reason: str
+    #: of the request; 0 for a plan's
+    request: int = 0
+    factor: float | None = None
+    measured: bool = False
+    learning_rates: tuple[float, ...] = ()
+    error: str = ""
 
 
 class Logged(_Message, frozen=True, kw_only=True, tag=True):
@@ -347,6 +402,8 @@ class Logged(_Message, frozen=True, kw_only=True, tag=True):
     values: dict[str, float | int | str | bool | None]
     #: when they were logged, by `clock.since_boot` of the executor's machine; 0 if unknown
     at: float = 0.0
+    #: bytes that the executor had written to its log by then: they are shown before; -1 if unknown
+    output: int = -1
 
 
 class Audited(_Message, frozen=True, kw_only=True, tag=True):
@@ -457,6 +514,8 @@ class Scale(_Message, frozen=True, kw_only=True, tag=True):
     target: str
     away: tuple[int, ...] = ()
     reason: str = "asked"
+    #: batch size of every logical worker, to be changed with the devices; None: it stays
+    batch: int | None = None
 
 
 class GetStatus(_Message, frozen=True, kw_only=True, tag=True):
@@ -468,6 +527,19 @@ class Stop(_Message, frozen=True, kw_only=True, tag=True):
 
     now: bool = False
     reason: str = "asked"
+
+
+class Grant(_Message, frozen=True, kw_only=True, tag=True):
+    """From the service that runs this job: its grant file has this number now.
+
+    `within_s`: devices that it takes away must be free by then, the open step is given up if need be. `cancel`: end at
+    once, saving nothing.
+    """
+
+    number: int
+    within_s: float | None = None
+    cancel: bool = False
+    reason: str = "granted"
 
 
 class Reply(_Message, frozen=True, kw_only=True, tag=True):
@@ -484,10 +556,12 @@ FromCoordinator = (
     | Begin
     | Approach
     | Prepare
+    | Rebatch
     | Switch
     | Recover
     | Leave
     | TakeCheckpoint
+    | Abandon
     | GoOn
     | SaveResult
     | Dismiss
@@ -506,6 +580,8 @@ FromExecutor = (
     | Broken
     | Beat
     | StepDone
+    | Declared
+    | Rebatched
     | Logged
     | Audited
     | Streamed
@@ -520,7 +596,7 @@ FromExecutor = (
     | Finished
     | Failed
 )
-FromClient = Scale | GetStatus | TakeCheckpoint | Stop
+FromClient = Scale | GetStatus | TakeCheckpoint | Stop | Grant
 
 _encoder = msgspec.msgpack.Encoder()
 _from_coordinator: msgspec.msgpack.Decoder[FromCoordinator] = msgspec.msgpack.Decoder(FromCoordinator)

@@ -9,8 +9,10 @@ from __future__ import annotations
 from typing import Literal, NotRequired, TypedDict
 
 __all__ = [
+    "BatchStatus",
     "CheckpointStatus",
     "ExecutorStatus",
+    "GrantStatus",
     "JobState",
     "JobStatus",
     "Outcome",
@@ -21,7 +23,7 @@ __all__ = [
 ]
 
 JobState = Literal["starting", "training", "rescaling", "recovering", "finished", "failed", "stopped", "interrupted"]
-Sort = Literal["scale", "migrate", "checkpoint", "stop"]
+Sort = Literal["scale", "migrate", "batch", "checkpoint", "stop", "grant", "pause"]
 Outcome = Literal["done", "overtaken", "refused", "given_up", "failed", "ended"]
 
 
@@ -50,6 +52,8 @@ class RequestStatus(TypedDict):
     #: of one that is open
     target: NotRequired[str]
     away: NotRequired[list[int]]
+    #: the size that is asked for
+    batch: NotRequired[int]
     reason: NotRequired[str]
     open_s: NotRequired[float]
     waits_for: NotRequired[str]
@@ -69,6 +73,26 @@ class SetAside(TypedDict):
     gain: float
 
 
+class GrantStatus(TypedDict):
+    """Of a job that a cluster service runs: what it was granted, and what it has."""
+
+    number: int
+    devices: list[str]
+    #: devices on which a process of the job, or a child of one, may be alive
+    held: list[str]
+    #: it trains on exactly the granted devices
+    settled: bool
+    #: granted devices that it does without, and why
+    given_up: list[str]
+    reason: str
+    #: seconds of training that were given up so far, so that devices were free in time
+    abandoned_s: float
+    #: what the last checkpoint took to write; None before the first
+    write_s: float | None
+    #: committed steps that no checkpoint has
+    unsaved_steps: int
+
+
 class StreamStatus(TypedDict, total=False):
     """How far the last known pass over a stream has come."""
 
@@ -83,6 +107,15 @@ class StreamStatus(TypedDict, total=False):
     #: of a pass that has ended
     steps: int
     ended: bool
+
+
+class BatchStatus(TypedDict):
+    """Of a job whose batch size may change."""
+
+    #: of one logical worker
+    size: int
+    sizes: list[int]
+    rule: str
 
 
 class JobStatus(TypedDict):
@@ -109,10 +142,25 @@ class JobStatus(TypedDict):
     refused: NotRequired[str]
     checkpoint: NotRequired[CheckpointStatus | None]
     streams: NotRequired[dict[str, StreamStatus]]
+    batch: NotRequired[BatchStatus | None]
+    #: the gradient noise scale in samples, as it was last measured
+    noise_scale: NotRequired[float | None]
     messages: NotRequired[list[str]]
     requests: NotRequired[list[RequestStatus]]
+    #: where a cluster service runs it
+    grant: NotRequired[GrantStatus]
     # of a job that has ended
     digest: NotRequired[str]
     stop_reason: NotRequired[str]
     error: NotRequired[str]
+    #: of its last coordinator
     seconds: NotRequired[float]
+    #: unix seconds of its first event and of its end
+    began: NotRequired[float]
+    ended: NotRequired[float]
+    #: by which it was started
+    command: NotRequired[str]
+    #: the file, of a job that has finished
+    result: NotRequired[str]
+    #: the newest value of each name that the script logged
+    logged: NotRequired[dict[str, float | int | str | bool | None]]

@@ -24,8 +24,11 @@ from isoscale.scheduling.events import (
     CapacityChanged,
     Event,
     JobEnded,
+    JobOffered,
     JobProgress,
     JobSubmitted,
+    JobWithheld,
+    RequestChanged,
     SpeedLearned,
 )
 from isoscale.scheduling.policy import Policy
@@ -77,6 +80,8 @@ class Controller:
         self._has_priorities = False
         self._waiting: dict[str, JobView] = {}
         self._running: dict[str, JobView] = {}
+        #: jobs that are not to be decided about; what they hold is booked nowhere here
+        self._withheld: dict[str, JobView] = {}
         self._remaining: dict[str, float] = {}
         #: a job was paused and stands at the end of the waiting line instead of at its place
         self._out_of_order = False
@@ -97,14 +102,19 @@ class Controller:
 
     def job(self, name: str) -> JobView:
         """The job as it stands; KeyError if it is unknown or ended."""
-        return self._running.get(name) or self._waiting[name]
+        return self._running.get(name) or self._waiting.get(name) or self._withheld[name]
+
+    @property
+    def withheld(self) -> Mapping[str, JobView]:
+        """Jobs that the policy does not see."""
+        return MappingProxyType(self._withheld)
 
     def feed(self, event: Event, now: float) -> list[Decision]:
         """Notes what happened. Returns decisions that cannot wait: who gives up devices that are no longer ours."""
         self._changed = self._changed or not isinstance(event, JobProgress)
         match event:
             case JobSubmitted(request, speed, remaining_work):
-                if request.name in self._waiting or request.name in self._running:
+                if any(request.name in jobs for jobs in (self._waiting, self._running, self._withheld)):
                     raise ValueError(f"job {request.name!r} was submitted twice")
                 self._put(JobView(request=request, speed=speed, order=self._submitted, since_s=now))
                 self._submitted += 1
@@ -112,21 +122,42 @@ class Controller:
                 if remaining_work is not None:
                     self._remaining[request.name] = remaining_work
             case JobEnded(name):
-                view = self._running.pop(name, None) or self._waiting.pop(name)
                 self._remaining.pop(name, None)
-                self._give_back(view.allocation)
+                if name in self._withheld:
+                    del self._withheld[name]
+                else:
+                    view = self._running.pop(name, None) or self._waiting.pop(name)
+                    self._give_back(view.allocation)
             case JobProgress(name, work):
                 self._remaining[name] = work
             case SpeedLearned(name, speed):
                 self._put(replace(self.job(name), speed=speed))
             case AllocationChanged(name, allocation):
-                self._apply(self.job(name), allocation, self.job(name).batch, now)
+                view = self.job(name)
+                self._apply(view, allocation, view.batch, now)
+                return self._shed_all(now)
             case CapacityChanged(node, count):
                 change = count - self._capacity[node]
                 self._capacity[node] = count
                 self._capacity_of[self.cluster.nodes[node].kind] += change
                 self._give_back(((node, change),))
                 return self._shed(node, now) if self._free[node] < 0 else []
+            case RequestChanged(request):
+                self._put(replace(self.job(request.name), request=request))
+                self._has_priorities = self._has_priorities or request.priority != 0
+                return self._trim(self.job(request.name), now)
+            case JobWithheld(name):
+                if name not in self._withheld:
+                    hidden = self._running.pop(name, None) or self._waiting.pop(name)
+                    self._give_back(hidden.allocation)
+                    self._withheld[name] = hidden
+            case JobOffered(name):
+                offered = self._withheld.pop(name, None)
+                if offered is not None:
+                    self._give_back(tuple((node, -count) for node, count in offered.allocation))
+                    self._put(offered)
+                    self._out_of_order = True
+                    return self._shed_all(now)
         return []
 
     def next_decision_s(self, now: float) -> float:
@@ -137,7 +168,8 @@ class Controller:
             return math.inf
         if self.interval_s <= 0:
             return now
-        due = math.ceil(now / self.interval_s - 1e-9) * self.interval_s
+        # The relative part is for clocks that count from 1970, where neighbouring quotients are further apart.
+        due = math.ceil(now / self.interval_s * (1 - 1e-12) - 1e-9) * self.interval_s
         return due if due > self._decided_s else due + self.interval_s
 
     def decide(self, now: float) -> list[Decision]:
@@ -179,11 +211,19 @@ class Controller:
             waiting=MappingProxyType(self._waiting),
             running=MappingProxyType(self._running),
             remaining=MappingProxyType(self._remaining),
-            quotas=self._quotas,
+            quotas=self._quotas_left() if self._withheld and self._quotas else self._quotas,
             objective=self._objective,
             interval_s=self.interval_s,
             rescale_s=self._rescale_s,
         )
+
+    def _quotas_left(self) -> Mapping[str, int]:
+        """What jobs that the policy does not see hold counts against their tenants' quotas."""
+        left = dict(self._quotas)
+        for view in self._withheld.values():
+            if view.request.tenant in left:
+                left[view.request.tenant] = max(0, left[view.request.tenant] - view.num_devices)
+        return left
 
     def _growth(self, decision: Decision) -> int:
         if isinstance(decision, Pause | Reject):
@@ -202,8 +242,9 @@ class Controller:
                 self._apply(view, decision.allocation, decision.batch, now)
 
     def _apply(self, view: JobView, allocation: Allocation, batch: int, now: float) -> None:
-        self._give_back(view.allocation)
-        self._give_back(tuple((node, -count) for node, count in allocation))
+        if view.name not in self._withheld:
+            self._give_back(view.allocation)
+            self._give_back(tuple((node, -count) for node, count in allocation))
         self._put(
             replace(
                 view,
@@ -220,6 +261,9 @@ class Controller:
 
     def _put(self, view: JobView) -> None:
         """Files the view where its status belongs."""
+        if view.name in self._withheld:
+            self._withheld[view.name] = view
+            return
         home, other = (self._running, self._waiting) if view.allocation else (self._waiting, self._running)
         if other.pop(view.name, None) is not None and home is self._waiting:
             self._out_of_order = True
@@ -229,6 +273,25 @@ class Controller:
         for node, count in allocation:
             self._free[node] += count
             self._free_of[self.cluster.nodes[node].kind] += count
+
+    def _trim(self, view: JobView, now: float) -> list[Decision]:
+        """Its owner wants it to have fewer devices than it has; policies that only ever grow would not see to it."""
+        surplus = view.num_devices - max(view.request.max_devices, view.request.min_devices)
+        if surplus <= 0 or view.name in self._withheld or not view.request.preemptible:
+            return []
+        held = dict(view.allocation)
+        for node in reversed(list(held)):
+            taken = min(surplus, held[node])
+            held[node] -= taken
+            surplus -= taken
+        decision = Resize(view.name, tuple((node, count) for node, count in held.items() if count), view.batch)
+        self._perform(decision, now)
+        return [decision]
+
+    def _shed_all(self, now: float) -> list[Decision]:
+        """Where more devices are held than there are: a job turned out to hold more than was decided."""
+        short = [node for node, free in enumerate(self._free) if free < 0]
+        return [decision for node in short for decision in self._shed(node, now)]
 
     def _shed(self, node: int, now: float) -> list[Decision]:
         """Takes devices of `node` back: low priority first, then the latest to start; shrinks rather than pauses."""

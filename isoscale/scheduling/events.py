@@ -6,7 +6,18 @@ from dataclasses import dataclass
 
 from isoscale.scheduling.state import Allocation, JobRequest, SpeedModel
 
-__all__ = ["AllocationChanged", "CapacityChanged", "Event", "JobEnded", "JobProgress", "JobSubmitted", "SpeedLearned"]
+__all__ = [
+    "AllocationChanged",
+    "CapacityChanged",
+    "Event",
+    "JobEnded",
+    "JobOffered",
+    "JobProgress",
+    "JobSubmitted",
+    "JobWithheld",
+    "RequestChanged",
+    "SpeedLearned",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,4 +68,36 @@ class CapacityChanged:
     num_devices: int
 
 
-Event = JobSubmitted | JobEnded | JobProgress | SpeedLearned | AllocationChanged | CapacityChanged
+@dataclass(frozen=True, slots=True)
+class RequestChanged:
+    """The owner declares something else: a priority, other limits. The name stays."""
+
+    request: JobRequest
+
+
+@dataclass(frozen=True, slots=True)
+class JobWithheld:
+    """A job is not the policy's to decide about until `JobOffered`: paused by its owner, out of reach, not yet to be
+    tried again. What it holds is not booked: `CapacityChanged` says what is left for the others."""
+
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobOffered:
+    """The job is the policy's again, with the place in the queue that it had."""
+
+    job: str
+
+
+Event = (
+    JobSubmitted
+    | JobEnded
+    | JobProgress
+    | SpeedLearned
+    | AllocationChanged
+    | CapacityChanged
+    | RequestChanged
+    | JobWithheld
+    | JobOffered
+)

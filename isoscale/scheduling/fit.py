@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from isoscale.errors import UserError
 from isoscale.scheduling.throughput import Communication, GoodputSpeed, LogicalWorkerSpeed
 
-__all__ = ["StepPoint", "fit_communication", "fit_goodput", "from_live_speeds", "from_profile"]
+__all__ = ["StepPoint", "checked_profile", "fit_communication", "fit_goodput", "from_live_speeds", "from_profile"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ def from_profile(
 
     `devices_per_node` says which points crossed nodes; 0: none did, and crossing is assumed to cost the same.
     """
-    workers, points = _checked(profile, field)
+    workers, points = checked_profile(profile, field)
     turns = _turn_seconds(points)
     steps = []
     for point in points:
@@ -155,7 +155,9 @@ def _kinds_and_shares(point: Mapping[str, Any]) -> list[tuple[str, int]]:
     return list(zip(kinds, point["split"], strict=True))
 
 
-def _checked(profile: Mapping[str, Any], field: str) -> tuple[int, list[Mapping[str, Any]]]:
+def checked_profile(profile: Mapping[str, Any], field: str) -> tuple[int, list[Mapping[str, Any]]]:
+    """Logical workers and points of a profile. Raises UserError."""
+
     def refuse(value: object, problem: str) -> UserError:
         return UserError(field=field, value=value, problem=problem, remedy="write it again with `isoscale profile`")
 

@@ -61,9 +61,10 @@ def flow_weights_by_price(tables: Sequence[Table], remaining: Sequence[float], n
     for j in _last_first(tables, remaining):
         table = tables[j][: num_devices + 1]
         able = np.flatnonzero(table > 0)
-        price = gains[0] if len(gains) >= num_devices else 0.0
+        price = max(0.0, gains[0]) if len(gains) >= num_devices else 0.0
         weights[j] = ((1.0 + price * able) / table[able]).min()
-        own = np.diff(table[: int(table.argmax()) + 1]) * weights[j]
+        # Sizes that no set of devices has (several kinds) are worth what the next smaller one is.
+        own = np.diff(np.maximum.accumulate(table[: int(table.argmax()) + 1])) * weights[j]
         own = np.minimum.accumulate(np.cumsum(own) / np.arange(1, len(own) + 1)) if own[0] <= 0 else own
         for gain in own.tolist():
             if len(gains) < num_devices:

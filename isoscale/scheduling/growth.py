@@ -9,7 +9,7 @@ For jobs of logical workers this waste is EasyScale's waste_norm (`planner.plan_
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from isoscale.scheduling.state import Cluster, JobRequest, Shape, SpeedModel, packed_shape
@@ -18,6 +18,8 @@ __all__ = ["MAX_WASTE", "Proposal", "counts_shape", "growth_proposals", "slowed"
 
 #: plans that waste more than this are not proposed (the paper's and the artifact's bound)
 MAX_WASTE = 0.30
+#: numbers of devices to add beyond which not every one is looked at
+_MANY = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,29 +60,40 @@ def growth_proposals(
     top: int = 3,
     factor: float = 2.0,
     max_waste: float = MAX_WASTE,
+    moves: bool = False,
 ) -> list[Proposal]:
     """The best `top` ways to add devices of one kind, the highest score first; ties go to more devices.
 
     Slower devices are given back where the job is faster without them, or has no use for so many.
 
     `free` bounds what may be added by kind. A job grows at most `factor`-fold at a time: its model is unproven beyond.
-    Proposals that are no faster or waste too much are left out.
+    Proposals that are no faster or waste too much are left out. A job that may not mix kinds grows on the kind that it
+    holds; with `moves` it may also give all of that back for devices of another kind.
     """
     now = speed.rate(counts_shape(cluster, held))
     total = sum(held.values())
     most = min(request.max_devices, int(total * factor))
     found: list[Proposal] = []
     kinds = request.kinds or cluster.kinds
-    if not request.mixes_kinds:
+    if not request.mixes_kinds and not moves:
         kinds = tuple(kind for kind in kinds if held.get(kind))
     if now <= 0:
         return []
+    alone = {kind: speed.rate(((kind, 1),)) for kind in {*kinds, *held}}
     for kind in kinds:
-        for added in range(1, min(most - held.get(kind, 0), free.get(kind, 0)) + 1):
-            kept = _best_company(cluster, speed, held, kind, added, most)
-            shape = counts_shape(cluster, kept)
-            speedup = speed.rate(shape) / now
-            if speedup <= 1.0 or (waste := waste_share(speed, shape)) > max_waste:
+        least = 1 if held.get(kind) else max(1, request.min_devices)
+        for added in _sizes(least, min(most - held.get(kind, 0), free.get(kind, 0))):
+            if request.mixes_kinds or held.get(kind):
+                kept, rate = _best_company(cluster, speed, held, kind, added, most, alone)
+            else:
+                kept = {kind: added}
+                rate = speed.rate(counts_shape(cluster, kept))
+            speedup = rate / now
+            if speedup <= 1.0:
+                continue
+            whole = sum(count * alone[k] for k, count in kept.items())
+            waste = max(0.0, 1.0 - rate / whole) if whole > 0 else 0.0
+            if waste > max_waste:
                 continue
             dropped = tuple((k, count - kept.get(k, 0)) for k, count in held.items() if count > kept.get(k, 0))
             score = (speedup - 1.0) / added + 1.0
@@ -89,12 +102,27 @@ def growth_proposals(
     return found[:top]
 
 
+def _sizes(least: int, most: int) -> Sequence[int]:
+    """All numbers from `least` to `most`; of very many only 1, 2, 3, 4, 6, 8, 12, 16, ... and the ends."""
+    if most - least < _MANY:
+        return range(least, most + 1)
+    powers = [2**n for n in range(most.bit_length())]
+    return sorted({least, most, *(n for power in powers for n in (power, 3 * power) if least <= n <= most)})
+
+
 def _best_company(
-    cluster: Cluster, speed: SpeedModel, held: Mapping[str, int], kind: str, added: int, most: int
-) -> dict[str, int]:
-    """What to hold with `added` more of `kind`: of the other kinds, the slower ones go first, as many as pays."""
+    cluster: Cluster,
+    speed: SpeedModel,
+    held: Mapping[str, int],
+    kind: str,
+    added: int,
+    most: int,
+    alone: Mapping[str, float],
+) -> tuple[dict[str, int], float]:
+    """What to hold with `added` more of `kind`, and its rate: of the other kinds, the slower ones go first, as many as
+    pays."""
     new = {**held, kind: held.get(kind, 0) + added}
-    slow_first = sorted((k for k in held if k != kind), key=lambda k: speed.rate(((k, 1),)))
+    slow_first = sorted((k for k in held if k != kind), key=alone.__getitem__)
     best, best_rate = dict(new), -1.0
     while True:
         excess = sum(new.values()) - most
@@ -107,7 +135,7 @@ def _best_company(
             best, best_rate = dict(new), rate
         left = [k for k in slow_first if new[k]]
         if not left:
-            return {k: count for k, count in best.items() if count}
+            return {k: count for k, count in best.items() if count}, best_rate
         new[left[0]] = 0
 
 

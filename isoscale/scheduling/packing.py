@@ -33,6 +33,9 @@ class Packer:
     _placed: dict[str, Allocation] = field(init=False, default_factory=dict)
     #: jobs that are restarted anyway: moving them once more costs nothing
     _restarting: set[str] = field(init=False, default_factory=set)
+    #: who is on each node, known once all are placed, and the order in which they were
+    _on_node: dict[int, set[str]] = field(init=False, default_factory=dict)
+    _rank: dict[str, int] = field(init=False, default_factory=dict)
 
     def pack(self, jobs: Sequence[JobView], sizes: Mapping[str, Counts]) -> dict[str, Allocation]:
         """Allocations for `sizes` by job name; sizes must fit the capacity, kind by kind."""
@@ -57,9 +60,17 @@ class Packer:
             for name, where in self._placed.items()
             if len(where) > 1 and len(sizes[name]) == 1 and not self._is_large(sizes[name])
         ]
+        if scattered:
+            self._rank = {name: number for number, name in enumerate(self._placed)}
+            for name, where in self._placed.items():
+                self._note(name, where)
         for job in sorted(scattered, key=lambda job: (-self.worth.get(job.name, 0.0), job.order)):
             self._gather(job, views)
         return self._placed
+
+    def _note(self, name: str, where: Allocation) -> None:
+        for node, _ in where:
+            self._on_node.setdefault(node, set()).add(name)
 
     def _is_large(self, counts: Counts) -> bool:
         return any(count > self.state.cluster.node_size(kind) for kind, count in counts)
@@ -80,7 +91,8 @@ class Packer:
             if missing <= 0:
                 best = (0.0, node, "")
                 break
-            for other, held in self._placed.items():
+            for other in sorted(self._on_node.get(node, ()), key=self._rank.__getitem__):
+                held = self._placed[other]
                 if other != job.name and len(held) > 1 and dict(held).get(node, 0) >= missing:
                     cost = self._move_cost(views[other])
                     if cost < gain and (best is None or cost < best[0]):
@@ -91,6 +103,9 @@ class Packer:
     def _swap(self, name: str, node: int, other: str, kind: str, count: int) -> None:
         """Moves `name` to `node`; `other`, if any, gives up devices there and gets as many of those left behind."""
         pool, placed = self._pool, self._placed
+        for one in filter(None, (name, other)):
+            for at, _ in placed[one]:
+                self._on_node[at].discard(one)
         pool.give(placed[name])
         if other:
             missing = count - pool.free[node]
@@ -105,6 +120,8 @@ class Packer:
             pool.grab(((node, count),))
         placed[name] = ((node, count),)
         self._restarting.add(name)
+        for one in filter(None, (name, other)):
+            self._note(one, placed[one])
 
     def _move_cost(self, job: JobView) -> float:
         """Work lost to one restart, at its worth; infinite for a job that must not be moved."""

@@ -1,7 +1,8 @@
 """The seam between a controller and its policies, and the registry that finds a policy by name.
 
 A policy returns decisions and touches nothing. Policies are found by name here and nowhere else: no other code may ask
-what a policy is called.
+what a policy is called. One from outside is named `module:Class`, or declared by an installed package (`plugins`) under
+the group `isoscale.policies`.
 """
 
 from __future__ import annotations
@@ -10,13 +11,16 @@ import difflib
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, get_args, get_origin, get_type_hints
 
-from isoscale import limits
+from isoscale import limits, plugins
 from isoscale.errors import UserError
 from isoscale.scheduling.state import ClusterState, Decision
 
-__all__ = ["Policy", "make_policy", "policy_names", "register"]
+__all__ = ["GROUP", "Policy", "make_policy", "policy_names", "register"]
+
+#: of entry points of installed packages
+GROUP = "isoscale.policies"
 
 
 class Policy(Protocol):
@@ -56,23 +60,49 @@ def register(name: str, *, summary: str) -> Callable[[Callable[..., Policy]], Ca
 
 def make_policy(name: str, **options: Any) -> Policy:
     """A fresh policy; `options` go to its constructor. Raises UserError for what it does not have or cannot use."""
-    _load()
-    if name not in _FACTORIES:
-        near = difflib.get_close_matches(name.lower(), _FACTORIES, n=1)
-        hint = f"did you mean {near[0]}? " if near else ""
-        raise UserError(
-            field="--policy",
-            value=name,
-            problem="unknown policy",
-            remedy=f"{hint}give one of {', '.join(sorted(_FACTORIES))}",
-        )
-    factory = _FACTORIES[name][0]
+    factory = _find(name)
     parameters = inspect.signature(factory).parameters.values()
     if all(one.kind is not one.VAR_KEYWORD for one in parameters):
         defaults = {one.name: one.default for one in parameters}
+        words = _words(factory)
         for option, value in options.items():
             _check_option(name, option, value, defaults)
-    return factory(**options)
+            if option in words and value not in words[option]:
+                given, known = f"{name}({option}={value})", ", ".join(map(str, words[option]))
+                raise UserError(field="--policy", value=given, problem="unknown word", remedy=f"give one of {known}")
+    policy = factory(**options)
+    _check_whole(name, policy)
+    return policy
+
+
+def _find(name: str) -> Callable[..., Policy]:
+    _load()
+    if name in _FACTORIES:
+        return _FACTORIES[name][0]
+    outside = plugins.declared(GROUP)
+    if plugins.is_path(name) or name in outside:
+        factory: Callable[..., Policy] = plugins.load(outside.get(name, name), field="--policy")
+        return factory
+    near = difflib.get_close_matches(name.lower(), [*_FACTORIES, *outside], n=1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    raise UserError(
+        field="--policy",
+        value=name,
+        problem="unknown policy",
+        remedy=f"{hint}give one of {', '.join(sorted([*_FACTORIES, *outside]))}, or MODULE:CLASS",
+    )
+
+
+def _check_whole(name: str, policy: Policy) -> None:
+    """Before anything runs: what a policy from outside forgot."""
+    missing = [one for one in ("interval_s", "oracle", "watches_time", "gang", "decide") if not hasattr(policy, one)]
+    if missing:
+        raise UserError(
+            field="--policy",
+            value=name,
+            problem=f"is no policy: it has no {', '.join(missing)}",
+            remedy="see isoscale.scheduling.policy.Policy",
+        )
 
 
 def _check_option(name: str, option: str, value: Any, defaults: Mapping[str, Any]) -> None:
@@ -93,8 +123,17 @@ def _check_option(name: str, option: str, value: Any, defaults: Mapping[str, Any
         limits.within(value, "--policy", limits.Range(-limits.MAX_NUMBER, limits.MAX_NUMBER), shown=given)
 
 
+def _words(factory: Callable[..., Policy]) -> dict[str, tuple[object, ...]]:
+    """Options whose values are one of a few words, by their `Literal` types."""
+    try:
+        hints = get_type_hints(factory.__init__ if inspect.isclass(factory) else factory)
+    except Exception:  # annotations of somebody else's policy that only a type checker can resolve
+        return {}
+    return {name: get_args(hint) for name, hint in hints.items() if get_origin(hint) is Literal}
+
+
 def policy_names() -> Mapping[str, str]:
-    """Every policy's name and summary, sorted."""
+    """The name and summary of every policy here, sorted; those of installed packages are in `plugins.declared`."""
     _load()
     return {name: _FACTORIES[name][1] for name in sorted(_FACTORIES)}
 

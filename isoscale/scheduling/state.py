@@ -31,6 +31,7 @@ __all__ = [
     "Shape",
     "SpeedModel",
     "Start",
+    "held_by_kind",
     "num_devices",
     "packed_shape",
     "shape_of",
@@ -132,6 +133,12 @@ class JobRequest:
     tenant: str = ""
     #: False: the job cannot be paused or moved once it runs
     preemptible: bool = True
+    #: seconds that this job stands still when its devices change, as measured or declared; None: as the cluster says
+    restart_s: float | None = None
+    #: what the job trains, or a hash of its script: jobs of one application are expected to be alike; "" unknown
+    application: str = ""
+    #: seconds, on the clock of `submitted_s`, by which it should be done; None if it does not matter
+    deadline_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,6 +266,15 @@ def shape_of(cluster: Cluster, allocation: Allocation) -> Shape:
     (('T4', 1), ('V100', 8))
     """
     return tuple((cluster.nodes[node].kind, count) for node, count in allocation)
+
+
+def held_by_kind(cluster: Cluster, allocation: Allocation) -> dict[str, int]:
+    """Devices of an allocation by kind, kinds in the cluster's order."""
+    held: dict[str, int] = {}
+    for node, count in allocation:
+        kind = cluster.nodes[node].kind
+        held[kind] = held.get(kind, 0) + count
+    return {kind: held[kind] for kind in cluster.kinds if kind in held} if len(held) > 1 else held
 
 
 def packed_shape(kind: str, count: int, node_size: int) -> Shape:

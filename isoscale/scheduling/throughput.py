@@ -10,14 +10,14 @@ All are values. Fitting them to measurements is in `fit`; nothing here measures.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from isoscale.scheduling.planner import best_split, split_seconds
+from isoscale.scheduling.planner import best_split
 from isoscale.scheduling.state import Shape, SpeedModel
 
 __all__ = ["Communication", "GoodputSpeed", "LogicalWorkerSpeed", "TableSpeed", "proven_devices", "trusted_devices"]
@@ -25,15 +25,19 @@ __all__ = ["Communication", "GoodputSpeed", "LogicalWorkerSpeed", "TableSpeed", 
 _NUM_BATCHES = 50
 
 
-def proven_devices(model: SpeedModel) -> int | None:
-    """The most devices that a model was measured on; None for models that do not say: they are taken at their word."""
+def proven_devices(model: SpeedModel, kind: str = "") -> int | None:
+    """The most devices that a model was measured on, of a kind if one is named and the model knows kinds apart
+    (`proven_on`); None for models that do not say: they are taken at their word."""
+    by_kind: Callable[[str], int | None] | None = getattr(model, "proven_on", None)
+    if kind and by_kind is not None:
+        return by_kind(kind)
     proven: int | None = getattr(model, "proven_devices", None)
     return proven
 
 
-def trusted_devices(model: SpeedModel, factor: float = 2.0) -> int:
+def trusted_devices(model: SpeedModel, factor: float = 2.0, kind: str = "") -> int:
     """How many devices a scheduler may try: `factor` times what has been measured, at least 1; 0 means any number."""
-    proven = proven_devices(model)
+    proven = proven_devices(model, kind)
     return 0 if proven is None else max(1, int(proven * factor))
 
 
@@ -150,9 +154,26 @@ class LogicalWorkerSpeed:
             return -(-self.num_logical_workers // n) * self.turn_s[kind]
         key = tuple(sorted(counts.items()))
         if key not in self._cache:
-            turns = [self.turn_s[kind] for kind, n in key for _ in range(n)]
-            self._cache[key] = split_seconds(best_split(self.num_logical_workers, turns), turns)
+            self._cache[key] = _slowest_s(self.num_logical_workers, [(self.turn_s[kind], n) for kind, n in key])
         return self._cache[key]
+
+
+def _slowest_s(num_logical_workers: int, groups: Sequence[tuple[float, int]]) -> float:
+    """Seconds of the slowest executor under the best split over (seconds of a turn, devices) groups.
+
+    As `planner.best_split` would have it, without dealing out the workers: the first time at which all devices together
+    have had room for all turns. It begins where they would be done if turns could be divided, and where each has had
+    one: no device goes without a worker.
+    """
+    at = max(num_logical_workers / sum(n / turn for turn, n in groups), *(turn for turn, _ in groups))
+    # A hair more, so that share * turn / turn is not rounded below share.
+    shares = [int(at * (1 + 1e-12) / turn) for turn, _ in groups]
+    while sum(share * n for share, (_, n) in zip(shares, groups, strict=True)) < num_logical_workers:
+        at = min((share + 1) * turn for share, (turn, _) in zip(shares, groups, strict=True))
+        shares = [
+            share + ((share + 1) * turn <= at * (1 + 1e-12)) for share, (turn, _) in zip(shares, groups, strict=True)
+        ]
+    return max(share * turn for share, (turn, _) in zip(shares, groups, strict=True))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -38,6 +38,7 @@ class Live:
 
     __slots__ = (
         "allocation",
+        "attempt",
         "batch",
         "crash",
         "done",
@@ -62,6 +63,8 @@ class Live:
         self.job = job
         self.truth = job.truth.fresh()
         self.allocation: Allocation = ()
+        #: of the driver's last launch
+        self.attempt = 0
         self.held_since = 0.0
         #: devices that train, as opposed to getting ready; their pace; the batch
         self.shape: Shape = ()
@@ -110,7 +113,7 @@ class SimulatedBackend:
 
     def place(self, live: Live, allocation: Allocation, batch: int, now: float) -> float:
         """Gives the job these devices, or none; returns how long it stands still."""
-        costs = self._costs
+        costs = self._costs_of(live)
         self.settle(live, now)
         old, first = live.allocation, live.first_start_s is None
         self._hold(live, allocation, now)
@@ -130,7 +133,7 @@ class SimulatedBackend:
             self._reckon(live)
             return costs.rescale_s
         pause_s = costs.rescale_s if old else costs.start_s if first else costs.resume_s
-        self._begin(live, shape, batch)
+        self._begin(live, shape, batch, now)
         # A job that was still starting is not ready any sooner.
         live.since = max(live.since, now + pause_s) if old else now + pause_s
         self._reckon(live)
@@ -142,8 +145,8 @@ class SimulatedBackend:
         live.version += 1
         live.switch_at = math.inf
         shape = tuple([(self._kinds[node], count) for node, count in live.allocation])
-        self._begin(live, shape, live.batch)
-        live.since = now + self._costs.rescale_s
+        self._begin(live, shape, live.batch, now)
+        live.since = now + self._costs_of(live).rescale_s
         self._reckon(live)
 
     def end(self, live: Live, now: float) -> None:
@@ -161,23 +164,29 @@ class SimulatedBackend:
 
         Called before the devices change. A step that would take too long is given up, and its work is lost.
         """
-        step_s, patience_s = live.truth.step_s(live.shape, live.batch), self._costs.patience_s
+        costs = self._costs_of(live)
+        step_s, patience_s = live.truth.step_s(live.shape, live.batch), costs.patience_s
         if patience_s and step_s > patience_s:
             self.lose_work(live, step_s, now)
             step_s = patience_s
-        return step_s + self._costs.release_s
+        return step_s + costs.release_s
 
     def settle(self, live: Live, now: float) -> None:
         """Books progress up to now."""
         if live.pace is not None and now > live.since:
             live.done = live.done_at(now)
-            self._ledger.ran.append((live.since, now, live.working * live.pace.busy * live.factor))
+            level = live.working * live.pace.busy * live.factor
+            self._ledger.ran.append((live.since, now, level))
+            self._ledger.busy[live.index] = self._ledger.busy.get(live.index, 0.0) + (now - live.since) * level
             live.since = now
 
-    def _begin(self, live: Live, shape: Shape, batch: int) -> None:
+    def _costs_of(self, live: Live) -> Costs:
+        return live.job.costs or self._costs
+
+    def _begin(self, live: Live, shape: Shape, batch: int, now: float) -> None:
         live.shape, live.batch = shape, batch
         live.working = sum([count for _, count in shape])
-        live.pace = live.truth.pace(shape, batch, live.done)
+        live.pace = live.truth.pace(shape, batch, live.done, now)
 
     def _reckon(self, live: Live) -> None:
         """Sets timers for what comes next if nothing changes: newcomers ready, a crash, the end."""

@@ -1,8 +1,9 @@
 """The event loop: virtual time, what happens in it, and the controller that is told.
 
-    submissions, device events, timers  ->  controller.feed / decide  ->  backend.place
+    submissions, device events, timers  ->  driver.handle / decide  ->  backend.place
 
-The controller and its policy are those of a live cluster. Deterministic: the same jobs, cluster, policy, options and
+The driver, its controller and their policy are those of a live cluster. Devices that are taken away are free at the
+same moment: what letting go costs is in `costs`. Deterministic: the same jobs, cluster, policy, options and
 seed give the same events in the same order. The cost of an event does not grow with the trace: submissions wait in a
 sorted list, and only running jobs have timers.
 """
@@ -13,20 +14,29 @@ import heapq
 import math
 import time
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 import numpy as np
 
 from isoscale.scheduling.controller import Controller
-from isoscale.scheduling.events import (
-    AllocationChanged,
-    CapacityChanged,
-    JobEnded,
-    JobProgress,
-    JobSubmitted,
-    SpeedLearned,
+from isoscale.scheduling.driver import Driver, device_names
+from isoscale.scheduling.driving import (
+    DeviceFailed,
+    DeviceRepaired,
+    DevicesLent,
+    GrantReported,
+    Instruction,
+    Launch,
+    PauseRun,
+    ReclaimAsked,
+    RejectJob,
+    RunEnded,
+    SendGrant,
+    StateChanged,
 )
+from isoscale.scheduling.events import JobProgress, JobSubmitted, SpeedLearned
 from isoscale.scheduling.policy import Policy
-from isoscale.scheduling.state import Allocation, Cluster, Decision, Pause, Reject, num_devices
+from isoscale.scheduling.state import Allocation, Cluster, num_devices
 from isoscale.sim.backend import Live, SimulatedBackend, Wake
 from isoscale.sim.disturbances import DeviceBook, Lending
 from isoscale.sim.job import SimJob
@@ -54,6 +64,7 @@ class Simulation:
         recorder: Recorder | None = None,
     ) -> None:
         self._jobs = jobs
+        self._cluster = cluster
         self._policy = policy
         self._options = options
         self._record = (recorder or NullRecorder()).record
@@ -65,6 +76,12 @@ class Simulation:
             objective=options.objective,
             rescale_s=options.costs.rescale_s,
         )
+        retry = options.retry
+        self._driver = Driver(
+            self._controller,
+            device_names(cluster),
+            retry=lambda job, error, failures: retry is not None and retry(error, failures),
+        )
         self._ledger = Ledger()
         self._backend = SimulatedBackend(cluster, options.costs, options.interference, self._ledger, self._set_timer)
         self._rng = np.random.default_rng([options.seed, 11])
@@ -73,6 +90,8 @@ class Simulation:
         self._num_timers = 0
         self._live: dict[str, Live] = {}
         self._devices = DeviceBook(cluster)
+        #: names of devices by node that are being repaired, in the order in which they will be back
+        self._broken: list[list[str]] = [[] for _ in cluster.nodes]
         self._started = [math.nan] * len(jobs)
         self._finished = [math.nan] * len(jobs)
         self._rescales = [0] * len(jobs)
@@ -81,7 +100,8 @@ class Simulation:
         self._decision_s: list[float] = []
         #: time and number of events of the last decision
         self._decided_at = (-math.inf, 0)
-        self._reports_progress = policy.watches_time or policy.oracle
+        # A gang in its place in the line gets what it asked for, however fast it is.
+        self._reports_progress = policy.watches_time or policy.oracle or not policy.gang
         self.now = 0.0
 
     def run(self, on_progress: Callable[[int, float], None] | None = None) -> Outcome:
@@ -91,6 +111,12 @@ class Simulation:
         submits = [self._jobs[index].request.submitted_s for index in order] + [math.inf]
         self._left = len(self._jobs)
         self.now = submits[0] if submits[0] < math.inf else 0.0
+        self._record(
+            self.now,
+            "cluster",
+            nodes=[(n.name, n.kind, n.num_devices) for n in self._cluster.nodes],
+            quotas=dict(self._options.quotas),
+        )
         self._begin_devices()
         controller, timers, until = self._controller, self._timers, self._options.until_s
         # Devices that serving still has to lend may be what a job waits for.
@@ -125,6 +151,8 @@ class Simulation:
         for live in self._live.values():
             self._backend.place(live, (), 0, end)
             self._note(live)
+            self._record(end, "job_left", job=live.job.request.name, busy_device_s=self._busy_s(live))
+        self._record(end, "simulation_ended")
         return Outcome(
             jobs=self._jobs,
             started_s=self._started,
@@ -177,35 +205,45 @@ class Simulation:
         self._record(
             self.now, "job_submitted", job=request.name, devices=request.requested_devices, tenant=request.tenant
         )
-        self._perform(self._controller.feed(JobSubmitted(request, job.declared, work), self.now), "urgent")
+        self._perform(self._driver.handle(JobSubmitted(request, job.declared, work), now=self.now))
 
     def _finish(self, live: Live) -> None:
         name, submitted = live.job.request.name, live.job.request.submitted_s
         self._backend.end(live, self.now)
         self._finished[live.index] = self.now
-        self._leave(live)
+        self._leave(live, self._ended(live, "finished"))
         queue_s = (live.first_start_s or submitted) - submitted
-        self._record(self.now, "job_finished", job=name, jct_s=self.now - submitted, queue_s=queue_s)
+        jct_s, busy_s = self.now - submitted, self._busy_s(live)
+        self._record(self.now, "job_finished", job=name, jct_s=jct_s, queue_s=queue_s, busy_device_s=busy_s)
 
     def _crash(self, live: Live) -> None:
         name, error = live.job.request.name, live.job.crashes[live.crash].error
         live.crash += 1
-        retried = self._options.retry is not None and self._options.retry(error, live.crash)
+        instructions = self._ended(live, "failed", error)
+        retried = name in self._driver
         self._failed_trials.append(FailedTrial(live.index, self.now, error, retried))
-        self._record(self.now, "job_failed", job=name, error=error, retried=retried)
+        self._backend.settle(live, self.now)
+        self._record(self.now, "job_failed", job=name, error=error, retried=retried, busy_device_s=self._busy_s(live))
         self._lose_work(live)
         if retried:
-            self._change(live, (), error)
+            self._place(live, (), live.batch, error)
+            self._perform(instructions)
             return
         self._backend.end(live, self.now)
         self._failed += 1
-        self._leave(live)
+        self._leave(live, instructions)
 
-    def _leave(self, live: Live) -> None:
+    def _ended(self, live: Live, outcome: Literal["finished", "failed"], error: str = "") -> list[Instruction]:
+        return self._driver.handle(RunEnded(live.job.request.name, live.attempt, outcome, error), now=self.now)
+
+    def _leave(self, live: Live, instructions: Sequence[Instruction]) -> None:
         self._left -= 1
         self._note(live)
         del self._live[live.job.request.name]
-        self._perform(self._controller.feed(JobEnded(live.job.request.name), self.now), "urgent")
+        self._perform(instructions)
+
+    def _busy_s(self, live: Live) -> float:
+        return self._ledger.busy.get(live.index, 0.0)
 
     def _note(self, live: Live) -> None:
         self._started[live.index] = math.nan if live.first_start_s is None else live.first_start_s
@@ -215,44 +253,63 @@ class Simulation:
 
     def _due(self) -> float:
         """When to decide next. Once a moment is enough, whatever the policy watches, unless something has happened."""
-        due = self._controller.next_decision_s(self.now)
+        due = self._driver.next_due_s(self.now)
         return math.inf if due <= self.now and self._decided_at == (self.now, self._num_events) else due
 
     def _decide(self) -> bool:
         if self._reports_progress:
             self._report_progress()
         begun = time.perf_counter()
-        decisions = self._controller.decide(self.now)
+        instructions = self._driver.decide(self.now)
         self._decision_s.append(time.perf_counter() - begun)
         self._decided_at = (self.now, self._num_events)
-        self._perform(decisions, "policy")
-        return bool(decisions)
+        self._perform(instructions)
+        return bool(instructions)
 
     def _report_progress(self) -> None:
-        feed, oracle = self._controller.feed, self._policy.oracle
+        handle, oracle = self._driver.handle, self._policy.oracle
         for name in list(self._controller.running):
             live = self._live[name]
             done = live.done_at(self.now)
             model = live.truth.learned(done)
             if model is not None and model is not live.known:
                 live.known = model
-                feed(SpeedLearned(name, model), self.now)
+                handle(SpeedLearned(name, model), now=self.now)
             if oracle or live.job.declared_work is not None:
-                feed(JobProgress(name, live.truth.remaining(done)), self.now)
+                handle(JobProgress(name, live.truth.remaining(done)), now=self.now)
 
-    def _perform(self, decisions: Sequence[Decision], reason: str) -> None:
-        for decision in decisions:
-            live = self._live[decision.job]
-            match decision:
-                case Reject(job, why):
-                    self._record(self.now, "job_rejected", job=job, reason=why)
-                    self._rejected += 1
-                    self._left -= 1
-                    del self._live[job]
-                case Pause():
-                    self._place(live, (), 0, reason)
-                case _:
-                    self._place(live, decision.allocation, decision.batch, reason)
+    def _perform(self, instructions: Sequence[Instruction]) -> float:
+        """Returns how long those who give devices back to their owner need to let go of them."""
+        if not instructions:
+            return 0.0
+        given: list[Launch | SendGrant | PauseRun] = []
+        todo, latency = list(instructions), 0.0
+        for one in todo:  # it grows on the way
+            if isinstance(one, StateChanged):
+                continue
+            if isinstance(one, Launch):
+                given.append(one)
+                self._live[one.job].attempt = one.attempt
+            elif isinstance(one, SendGrant):
+                given.append(one)
+                todo += self._driver.handle(GrantReported(one.job, one.grant.number, one.grant.devices), now=self.now)
+            elif isinstance(one, PauseRun):
+                given.append(one)
+                todo += self._driver.handle(RunEnded(one.job, self._live[one.job].attempt, "paused"), now=self.now)
+            elif isinstance(one, RejectJob):
+                self._record(self.now, "job_rejected", job=one.job, reason=one.reason)
+                self._rejected += 1
+                self._left -= 1
+                del self._live[one.job]
+        if len(given) > 1:
+            # All that is taken away is free at once, so all that was decided can be done in the order of decisions.
+            given.sort(key=_decision)
+        for one in given:
+            if one.grant.reason == "reclaimed":
+                latency = max(latency, self._backend.let_go(self._live[one.job], self.now))
+        for one in given:
+            self._place(self._live[one.job], one.grant.allocation, one.grant.batch, one.grant.reason)
+        return latency
 
     def _place(self, live: Live, allocation: Allocation, batch: int, reason: str) -> None:
         first = live.first_start_s is None
@@ -269,11 +326,6 @@ class Simulation:
             pause_s=pause_s,
             reason=reason,
         )
-
-    def _change(self, live: Live, allocation: Allocation, reason: str) -> None:
-        """Devices are not what was decided."""
-        self._place(live, allocation, live.batch, reason)
-        self._controller.feed(AllocationChanged(live.job.request.name, allocation), self.now)
 
     # Devices
 
@@ -298,12 +350,14 @@ class Simulation:
         self._record(self.now, "device_failed", node=node, devices=1)
         if victim is not None:
             self._lose_work(victim)
-            rest = tuple((n, count - (n == node)) for n, count in victim.allocation if count > (n == node))
-            survives = self._options.costs.survives_loss
-            enough = num_devices(rest) >= max(1, victim.job.request.min_devices)
-            self._change(victim, rest if survives and enough else (), "device failed")
+            name = self._driver.devices_of(victim.job.request.name, node)[0]
+        else:
+            name = self._driver.free_devices(node)[0]
         self._devices.fail(node)
-        self._tell_capacity(node)
+        self._broken[node].append(name)
+        failed = DeviceFailed(name, ends_run=not self._options.costs.survives_loss)
+        self._perform(self._driver.handle(failed, now=self.now))
+        self._ledger.capacity.append((self.now, self._devices.total()))
         self._push(self.now + self._options.failures.repair_s, 1, f"repair {node}")
         self._next_failure()
 
@@ -323,23 +377,22 @@ class Simulation:
     def _repair(self, node: int) -> None:
         self._record(self.now, "device_repaired", node=node, devices=1)
         self._devices.repair(node)
-        self._tell_capacity(node)
+        self._perform(self._driver.handle(DeviceRepaired(self._broken[node].pop(0)), now=self.now))
+        self._ledger.capacity.append((self.now, self._devices.total()))
 
     def _lend(self, lending: Lending) -> None:
-        change = self._devices.lend(lending.node, lending.devices)
-        if change:
-            what = "device_lent" if change > 0 else "device_reclaimed"
-            self._record(self.now, what, node=lending.node, devices=abs(change))
-            latency = self._tell_capacity(lending.node)
-            if change < 0:
-                self._ledger.reclaims.append((self.now, -change, latency))
-
-    def _tell_capacity(self, node: int) -> float:
-        """Tells the controller what the node has; returns how long those who must shrink need to let go."""
-        decisions = self._controller.feed(CapacityChanged(node, self._devices.there(node)), self.now)
-        latency = 0.0
-        for decision in decisions:
-            latency = max(latency, self._backend.let_go(self._live[decision.job], self.now))
-        self._perform(decisions, "reclaimed")
+        node, change = lending.node, self._devices.lend(lending.node, lending.devices)
+        if not change:
+            return
+        self._record(self.now, "device_lent" if change > 0 else "device_reclaimed", node=node, devices=abs(change))
+        if change > 0:
+            self._perform(self._driver.handle(DevicesLent(node, change), now=self.now))
+        else:
+            reclaim = ReclaimAsked(f"{node} at {self.now}", node, -change)
+            latency = self._perform(self._driver.handle(reclaim, now=self.now))
+            self._ledger.reclaims.append((self.now, -change, latency))
         self._ledger.capacity.append((self.now, self._devices.total()))
-        return latency
+
+
+def _decision(instruction: Launch | SendGrant | PauseRun) -> int:
+    return instruction.grant.decision

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from isoscale.scheduling.state import JobRequest, Shape, SpeedModel
+from isoscale.sim.costs import Costs
 
 __all__ = ["ConstantPace", "Crash", "ModelTruth", "Pace", "PhasedPace", "SimJob", "Truth"]
 
@@ -44,8 +45,8 @@ class Truth(Protocol):
         """The truth of a job that has not run yet: what it learns in one simulation it must not know in the next."""
         ...
 
-    def pace(self, shape: Shape, batch: int, done: float = 0.0) -> Pace:
-        """The pace from here on, after `done` work."""
+    def pace(self, shape: Shape, batch: int, done: float = 0.0, now: float = 0.0) -> Pace:
+        """The pace from here on, after `done` work, at the time `now` of the simulation."""
         ...
 
     def step_s(self, shape: Shape, batch: int) -> float:
@@ -82,6 +83,8 @@ class SimJob:
     isolated_s: float = 0.0
     #: in order of work
     crashes: tuple[Crash, ...] = ()
+    #: what this job's changes cost, if not what they cost everybody; policies are told by `request.restart_s`
+    costs: Costs | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +151,7 @@ class ModelTruth:
     def fresh(self) -> ModelTruth:
         return self
 
-    def pace(self, shape: Shape, batch: int, done: float = 0.0) -> Pace:
+    def pace(self, shape: Shape, batch: int, done: float = 0.0, now: float = 0.0) -> Pace:
         key = (shape, batch)
         pace = self._paces.get(key)
         if pace is None:

@@ -5,6 +5,7 @@ Appends tuples and computes nothing while the simulation runs: adding up is a ma
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -23,6 +24,8 @@ class Ledger:
         self.held: list[tuple[int, float, float, int]] = []
         #: (begin, end, devices x busy share): time in which a job made progress
         self.ran: list[tuple[float, float, float]] = []
+        #: job number -> device-seconds in which its devices computed
+        self.busy: dict[int, float] = {}
         #: (time, devices that work and are ours): the first entry is the beginning
         self.capacity: list[tuple[float, int]] = []
         #: (time, devices wanted back, seconds until the last one was free)
@@ -30,11 +33,12 @@ class Ledger:
 
     def device_seconds(self) -> float:
         """Allocated device-seconds."""
-        return sum((end - begin) * devices for _, begin, end, devices in self.held)
+        # Exact sums: whoever reads the log gets the same, in whatever order.
+        return math.fsum((end - begin) * devices for _, begin, end, devices in self.held)
 
     def busy_seconds(self) -> float:
         """Device-seconds in which devices computed."""
-        return sum((end - begin) * level for begin, end, level in self.ran)
+        return math.fsum(self.busy.values())
 
     def capacity_seconds(self, begin: float, end: float) -> float:
         """Device-seconds that there were between two times."""

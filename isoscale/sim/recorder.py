@@ -1,9 +1,12 @@
 """Where events go: nowhere, into a list, or into `events.jsonl` as a live cluster writes it.
 
 Same names and fields as real runs, with virtual seconds as `t`:
-`job_submitted {job,devices,tenant}`, `job_started|job_resized {job,from,to,nodes,batch,pause_s,reason}` (`to` is 0 when
-the job is paused), `job_finished {job,jct_s,queue_s}`, `job_failed {job,error,retried}`, `job_rejected {job,reason}`,
-`device_failed|device_repaired|device_lent|device_reclaimed {node,devices}`.
+`cluster {nodes,quotas}` (first; of each node name, kind, devices), `job_submitted {job,devices,tenant}`,
+`job_started|job_resized {job,from,to,nodes,batch,pause_s,reason}` (`to` is 0 when the job is paused),
+`job_finished {job,jct_s,queue_s,busy_device_s}`, `job_failed {job,error,retried,busy_device_s}`,
+`job_rejected {job,reason}`, `job_left {job,busy_device_s}` (it had not ended when the simulation did),
+`device_failed|device_repaired|device_lent|device_reclaimed {node,devices}`, `simulation_ended {}` (last). Times are
+written in full: what is computed from the log is what the simulator computed.
 """
 
 from __future__ import annotations
@@ -46,7 +49,7 @@ class FileRecorder:
         self._encode = msgspec.json.Encoder().encode
 
     def record(self, t: float, event: str, **fields: Any) -> None:
-        self._file.write(self._encode({"t": round(t, 6), "event": event, **fields}) + b"\n")
+        self._file.write(self._encode({"t": t, "event": event, **fields}) + b"\n")
 
     def __enter__(self) -> FileRecorder:
         return self

@@ -47,6 +47,9 @@ class Details:
     #: time alone on the requested devices, times by how much demand exceeded the cluster during the job's life;
     #: times under 10 s count as 10 s, or the shortest job would be all that it shows
     unfairness_p99: float
+    #: jobs that have a deadline, and those of them that ended by then; one that was refused did not
+    deadlines: int
+    deadlines_met: int
     jobs_unfinished: int
     jobs_rejected: int
     #: given up after a trial that failed
@@ -94,6 +97,12 @@ def details(outcome: Outcome) -> Details:
     finished = len(completion_times(outcome))
     return Details(
         unfairness_p99=_percentile(unfairness(outcome), 99),
+        deadlines=sum(job.request.deadline_s is not None for job in outcome.jobs),
+        deadlines_met=sum(
+            end <= job.request.deadline_s  # NaN, not ended, is in no time
+            for job, end in zip(outcome.jobs, outcome.finished_s, strict=True)
+            if job.request.deadline_s is not None
+        ),
         jobs_unfinished=len(outcome.jobs) - finished - outcome.rejected - outcome.failed,
         jobs_rejected=outcome.rejected,
         jobs_failed=outcome.failed,
@@ -122,7 +131,7 @@ def _failures(outcome: Outcome) -> dict[str, list[int]]:
 def _failed_device_s(outcome: Outcome) -> float:
     """What jobs held up to their last failure: a trial holds devices from the failure before, or from the start."""
     last = {trial.job: trial.at_s for trial in outcome.failed_trials}
-    return sum(
+    return math.fsum(
         (end - begin) * devices for job, begin, end, devices in outcome.ledger.held if end <= last.get(job, -math.inf)
     )
 
@@ -179,7 +188,8 @@ def _times(outcome: Outcome) -> tuple[NDArray[np.float64], NDArray[np.float64], 
 
 
 def _mean(values: NDArray[np.float64]) -> float:
-    return float(values.mean()) if len(values) else math.nan
+    # The same in whatever order: a log has jobs as they ended.
+    return math.fsum(values.tolist()) / len(values) if len(values) else math.nan
 
 
 def _percentile(values: NDArray[np.float64], level: float) -> float:

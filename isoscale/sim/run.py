@@ -17,8 +17,9 @@ from isoscale.sim.engine import Options, Outcome, Simulation
 from isoscale.sim.job import SimJob
 from isoscale.sim.recorder import Recorder
 from isoscale.sim.workload import Workload, make_cluster, make_jobs
+from isoscale.sim.worlds.world import check_jobs, make_world
 
-__all__ = ["Experiment", "parse_policies"]
+__all__ = ["Experiment", "named", "parse_policies"]
 
 _DAY_S = 86_400.0
 
@@ -33,6 +34,8 @@ class Experiment:
     workload: Workload = field(default_factory=Workload)
     options: Options = field(default_factory=Options)
     serving: ServingLoad | None = None
+    #: who makes jobs of the trace: "" tables and curves (`workload`), else a world's NAME or MODULE:CLASS, with options
+    world: str = ""
 
     def cluster_value(self) -> Cluster:
         return make_cluster(parse_cluster(self.cluster))
@@ -40,7 +43,18 @@ class Experiment:
     def jobs(self, seed: int) -> list[SimJob]:
         """The jobs under one seed: it moves a generated trace, and the speeds that are drawn."""
         workload = dataclasses.replace(self.workload, seed=self.workload.seed + seed)
-        return make_jobs(find_trace(self.trace, self.format, seed=workload.seed), self.cluster_value(), workload)
+        trace, cluster = find_trace(self.trace, self.format, seed=workload.seed), self.cluster_value()
+        if not self.world:
+            return make_jobs(trace, cluster, workload)
+        name, options = named(self.world, field="--world")
+        chosen = [
+            dataclasses.replace(job, submit_s=job.submit_s - workload.begin_s)
+            for job in trace
+            if workload.begin_s <= job.submit_s < workload.end_s
+        ]
+        jobs = list(make_world(name, **options).jobs(chosen, cluster, seed=workload.seed))
+        check_jobs(jobs, cluster)
+        return jobs
 
     def simulate(
         self,
@@ -78,21 +92,25 @@ def parse_policies(text: str, *, field: str = "--policy") -> Iterator[tuple[str,
     if len(text) > limits.MAX_SPEC_CHARS:
         raise UserError(field=field, value=text, problem="too long for a list of policies", remedy="give A,B,C")
     for part in _split(text):
-        name, bracket, rest = part.partition("(")
-        options: dict[str, object] = {}
-        for item in filter(None, rest.rstrip(")").split(",") if bracket else ()):
-            key, equals, value = item.partition("=")
-            if not equals or not key.strip():
-                raise UserError(
-                    field=field, value=part, problem=f"{item!r} is not OPTION=VALUE", remedy="give NAME(a=1)"
-                )
-            options[key.strip()] = _value(value.strip())
+        name, options = named(part, field=field)
         if part in names:
             raise UserError(field=field, value=part, problem="is named twice", remedy="name each policy once")
         names.add(part)
-        make = _maker(name.strip(), options, part, field)
+        make = _maker(name, options, part, field)
         make()
         yield part, make
+
+
+def named(text: str, *, field: str) -> tuple[str, dict[str, object]]:
+    """`NAME(a=1,b=x)` as a name and options."""
+    name, bracket, rest = text.partition("(")
+    options: dict[str, object] = {}
+    for item in filter(None, rest.rstrip(")").split(",") if bracket else ()):
+        key, equals, value = item.partition("=")
+        if not equals or not key.strip():
+            raise UserError(field=field, value=text, problem=f"{item!r} is not OPTION=VALUE", remedy="give NAME(a=1)")
+        options[key.strip()] = _value(value.strip())
+    return name.strip(), options
 
 
 def _maker(name: str, options: dict[str, object], part: str, field: str) -> Callable[[], Policy]:

@@ -86,6 +86,12 @@ def _failing(made: SimJob, job: TraceJob) -> SimJob:
     return replace(made, crashes=tuple(Crash(share * made.truth.total_work, error) for share, error in job.failures))
 
 
+def _moved(job: TraceJob, begin_s: float) -> TraceJob:
+    """The record on a clock that begins with the window."""
+    deadline_s = None if job.deadline_s is None else job.deadline_s - begin_s
+    return replace(job, submit_s=job.submit_s - begin_s, deadline_s=deadline_s)
+
+
 class SpeedSources:
     """Finds speeds for jobs of one trace. Counts what it used, for the record."""
 
@@ -109,8 +115,14 @@ class SpeedSources:
             return self._logical(job)
         if self._pollux is not None and (self._pollux / job.application).is_dir() and job.application:
             self._count("Pollux's tables")
-            moved = replace(job, submit_s=job.submit_s - self._workload.begin_s)
-            return pollux_job(moved, self._pollux, adaptive=self._workload.adaptive, profiled=self._workload.profiled)
+            moved = _moved(job, self._workload.begin_s)
+            return pollux_job(
+                moved,
+                self._pollux,
+                adaptive=self._workload.adaptive,
+                profiled=self._workload.profiled,
+                kinds=tuple(self._kinds),
+            )
         if job.application in self._by_type:
             return self._typed(job, self._by_type[job.application])
         curve = self._by_key.get((job.application, job.batch)) or self._shipped.get((job.application, job.batch))
@@ -184,6 +196,8 @@ class SpeedSources:
             requested_batch=0,
             priority=job.priority,
             tenant=job.tenant,
+            application=job.application,
+            deadline_s=_moved(job, self._workload.begin_s).deadline_s,
         )
         return SimJob(
             request=request,

@@ -23,6 +23,8 @@ def perform(job: RunningJob, fault: Fault) -> bool:
     match fault.kind:
         case "scale":
             return job.try_scale(fault.target)
+        case "rebatch":
+            return job.try_to(lambda handle: handle.scale_to(fault.target or None, batch=fault.count))
         case "kill_coordinator":
             return _replace_coordinator(job, fault)
         case "pause_coordinator":

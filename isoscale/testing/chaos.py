@@ -2,13 +2,18 @@
 
     python -m isoscale.testing.chaos --seeds 0:200 [--jobs 2] [--json results.json] [--keep DIR]
     python -m isoscale.testing.chaos --seeds 0:20 --data stream-processes
+    python -m isoscale.testing.chaos --seeds 0:1000 --data all --json results.json --resume
     python -m isoscale.testing.chaos --seeds 0:5 --script train.py --steps 60 -- --epochs 3
 
 A seed fixes the whole story: executors, spares, checkpoints, what happens to whom after which step, also faults at
 precise points inside executors. When things then happen to the millisecond is the machine's business, so a seed that
 failed is tried again by the same story, not by the same instants. Compared are the digest, every tensor and
-value of final.pt, and every committed step's loss and every logged value, bit for bit. Then the run's history is held
-against what was done to it (`isoscale.analysis.promises`): equal bits cannot show work that was lost and done again.
+value of final.pt, every committed step's loss, every logged value, and what the job's tracker was told, bit for bit.
+Then the run's history is held against what was done to it (`isoscale.analysis.promises`): equal bits cannot show work
+that was lost and done again.
+
+With `--data all` seeds take the ways to read in turn. With `--resume` seeds whose outcome is in the JSON file already
+are not run again, whatever it was; each outcome says by a hash which code it is of.
 """
 
 from __future__ import annotations
@@ -22,6 +27,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
@@ -30,6 +36,7 @@ from typing import Any
 
 from isoscale.testing import faults
 from isoscale.testing.drawing import DATA, SHORT_JOB, WORKERS, Story, Target, story_of
+from isoscale.testing.looking import read_json, write_atomic
 from isoscale.testing.nursery import Nursery
 from isoscale.testing.running import PATIENCE_S, JobEndedError, RunningJob, start
 
@@ -42,6 +49,7 @@ __all__ = [
     "Target",
     "compare",
     "main",
+    "repeated",
     "result_of",
     "run_story",
     "story_of",
@@ -52,9 +60,17 @@ __all__ = [
 _MAX_RESUMES = 4
 
 
+#: of `--data`: the seeds take all ways to read in turn
+_ALL = "all"
+
+
 @dataclass(slots=True, kw_only=True)
 class Outcome:
     seed: int
+    #: how the short job read; "" with a script of one's own
+    data: str = ""
+    #: the first digits of a hash of isoscale's files
+    code: str = ""
     #: equal, broken promise (with equal bits), differs, failed (the job ended with an error) or hung
     verdict: str
     problem: str = ""
@@ -74,6 +90,8 @@ class Result:
     state: str
     losses: dict[int, float]
     logged: dict[tuple[int, int], dict[str, Any]]
+    #: what a tracker of the job was told, by step and name; empty if it has none
+    curves: dict[tuple[int, str], float]
 
 
 def undisturbed(out: Path, nursery: Nursery | None = None, target: Target = SHORT_JOB) -> Result:
@@ -122,6 +140,8 @@ def run_story(
             if code:
                 outcome.verdict, outcome.problem = "failed", _last_line(job.output())
             else:
+                if target.batch_sizes:
+                    expected = repeated(job, nursery)
                 different = compare(expected, result_of(job))
                 outcome.verdict, outcome.problem = ("differs", different) if different else ("equal", "")
         except (JobEndedError, AssertionError) as error:
@@ -137,6 +157,20 @@ def run_story(
             out.with_name(f"{out.name}.record.json").write_text(record)
     outcome.seconds = round(time.monotonic() - begun, 1)
     return outcome
+
+
+def repeated(job: RunningJob, nursery: Nursery | None = None) -> Result:
+    """A run of the same job with the batch sizes that this one had, on one executor: `isoscale run --like`."""
+    out = job.directory.with_name(f"{job.directory.name}.like")
+    shutil.rmtree(out, ignore_errors=True)
+    with start(
+        job.script, out=out, workers=WORKERS, executors=1, options=["--like", str(job.directory)], nursery=nursery
+    ) as again:
+        again.hurry()
+        code = again.wait(PATIENCE_S)
+        if code:
+            raise AssertionError(f"run --like ended with exit code {code}:\n{again.output()}")
+        return result_of(again)
 
 
 def _own_script(target: Target, out: Path) -> Path:
@@ -171,7 +205,27 @@ def result_of(job: RunningJob) -> Result:
     for event in job.events("log"):
         values = {key: value for key, value in event.items() if key not in ("t", "event")}
         assert logged.setdefault((event["epoch"], event["step"]), values) == values, f"{values} was logged differently"
-    return Result(digest=job.digest(), state=total.hexdigest(), losses=job.losses(), logged=logged)
+    return Result(
+        digest=job.digest(),
+        state=total.hexdigest(),
+        losses=job.losses(),
+        logged=logged,
+        curves=curves_of(job.directory),
+    )
+
+
+def curves_of(directory: Path) -> dict[tuple[int, str], float]:
+    """Of the short job's tracker. What was told twice was told alike, and all files are of one run."""
+    curves: dict[tuple[int, str], float] = {}
+    files = sorted((directory / "curves").glob("*.jsonl"))
+    assert len({path.name.split("-")[0] for path in files}) <= 1, f"one run, several ids: {files}"
+    for line in (line for path in files for line in path.read_text().splitlines()):
+        with contextlib.suppress(ValueError):  # cut off by a kill
+            told = json.loads(line)
+            for name in sorted(set(told) - {"step", "drawn", "closed"}):
+                value = curves.setdefault((told["step"], name), told[name])
+                assert value == told[name], f"{name} of step {told['step']} was told differently: {value}, {told[name]}"
+    return curves
 
 
 def compare(expected: Result, found: Result) -> str:
@@ -184,6 +238,10 @@ def compare(expected: Result, found: Result) -> str:
     if found.losses != expected.losses:
         missing = sorted(set(expected.losses) - set(found.losses))
         return f"events lack steps {missing[:5]}" if missing else "losses differ"
+    if found.curves and found.curves != expected.curves:
+        return (
+            f"the tracker was told other values: {sorted(set(found.curves.items()) ^ set(expected.curves.items()))[:5]}"
+        )
     return "" if found.logged == expected.logged else f"logged values differ: {found.logged} not {expected.logged}"
 
 
@@ -195,7 +253,8 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, help="keep the directories of runs that went wrong here")
     parser.add_argument("--patience", type=float, default=PATIENCE_S, help="seconds after which a run counts as hung")
     parser.add_argument("--fresh", action="store_true", help="start every process from nothing, which takes longer")
-    parser.add_argument("--data", choices=DATA, default="loader", help="how the short job reads")
+    parser.add_argument("--data", choices=[*DATA, _ALL], default="loader", help="how the short job reads")
+    parser.add_argument("--resume", action="store_true", help="only seeds that --json does not have yet")
     parser.add_argument("--script", type=Path, help="instead of the short job, with the arguments after --")
     parser.add_argument("--steps", type=int, help="committed steps of the script's whole job")
     parser.add_argument("arguments", nargs="*", help=argparse.SUPPRESS)
@@ -205,24 +264,46 @@ def main() -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A shell that started this in the background has it ignore Ctrl-C, and so would every coordinator.
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    target = DATA[options.data]
+    if options.resume and options.json is None:
+        parser.error("--resume goes on with what --json FILE has")
+    targets = {name: DATA[name] for name in (DATA if options.data == _ALL else [options.data])}
     if options.script is not None:
-        target = Target(script=options.script, arguments=tuple(options.arguments), steps=options.steps)
-    seeds = _seeds(options.seeds)
-    outcomes: dict[int, Outcome] = {}
+        targets = {"": Target(script=options.script, arguments=tuple(options.arguments), steps=options.steps)}
+    outcomes = _known(options.json) if options.resume else {}
+    seeds = [seed for seed in _seeds(options.seeds) if seed not in outcomes]
+    if options.resume:
+        print(f"{len(outcomes)} known, {len(seeds)} to run", flush=True)
+    if seeds:
+        _run_all(seeds, targets, outcomes, options)
+    wrong = sorted(outcome.seed for outcome in outcomes.values() if outcome.verdict != "equal")
+    print(f"{len(outcomes) - len(wrong)} of {len(outcomes)} equal" + (f"; not: {wrong}" if wrong else ""))
+    sys.exit(1 if wrong else 0)
+
+
+def _run_all(
+    seeds: list[int], targets: dict[str, Target], outcomes: dict[int, Outcome], options: argparse.Namespace
+) -> None:
+    """Adds to `outcomes`, and writes them down, as they come."""
+    code = _code()
     with _directory(options.keep) as root, contextlib.nullcontext() if options.fresh else Nursery() as nursery:
-        shutil.rmtree(root / "undisturbed", ignore_errors=True)
-        expected = undisturbed(root / "undisturbed", target=target)
-        print(f"undisturbed: {len(expected.losses)} steps, digest {expected.digest}", flush=True)
+        expected = {}
+        for name, target in targets.items():
+            shutil.rmtree(root / "undisturbed", ignore_errors=True)
+            expected[name] = undisturbed(root / "undisturbed", nursery, target)
+            steps, digest = len(expected[name].losses), expected[name].digest
+            print(f"undisturbed{f', {name}' if name else ''}: {steps} steps, digest {digest}", flush=True)
 
         def one(seed: int) -> Outcome:
             out = root / f"seed-{seed}"
             shutil.rmtree(out, ignore_errors=True)
-            story = story_of(seed, target)
-            outcome = run_story(story, expected, out, nursery, target, patience_s=options.patience)
+            name = list(targets)[seed % len(targets)]
+            story = story_of(seed, targets[name])
+            outcome = run_story(story, expected[name], out, nursery, targets[name], patience_s=options.patience)
+            outcome.data, outcome.code = name, code
             if outcome.verdict == "equal" or options.keep is None:
                 shutil.rmtree(out, ignore_errors=True)
                 shutil.rmtree(out.with_name(f"{out.name}.code"), ignore_errors=True)
+                shutil.rmtree(out.with_name(f"{out.name}.like"), ignore_errors=True)
                 for left in out.parent.glob(f"{out.name}.*"):
                     left.unlink()
             return outcome
@@ -233,10 +314,7 @@ def main() -> None:
                 outcomes[outcome.seed] = outcome
                 print(_line(outcome), flush=True)
                 if options.json is not None:
-                    _write(options.json, expected, outcomes)
-    wrong = sorted(outcome.seed for outcome in outcomes.values() if outcome.verdict != "equal")
-    print(f"{len(outcomes) - len(wrong)} of {len(outcomes)} equal" + (f"; not: {wrong}" if wrong else ""))
-    sys.exit(1 if wrong else 0)
+                    _write(options.json, {name: result.digest for name, result in expected.items()}, outcomes)
 
 
 def _line(outcome: Outcome) -> str:
@@ -246,17 +324,29 @@ def _line(outcome: Outcome) -> str:
     return "\n    ".join([text, *([outcome.problem] if outcome.problem else []), *found[:4]])
 
 
-def _write(path: Path, expected: Result, outcomes: dict[int, Outcome]) -> None:
-    verdicts = [outcome.verdict for outcome in outcomes.values()]
-    summary = {verdict: verdicts.count(verdict) for verdict in sorted(set(verdicts))}
+def _write(path: Path, digests: dict[str, str], outcomes: dict[int, Outcome]) -> None:
+    ordered = [outcomes[seed] for seed in sorted(outcomes)]
     content = {
         "command": " ".join(["python -m isoscale.testing.chaos", *sys.argv[1:]]),
-        "digest": expected.digest,
-        "runs": len(outcomes),
-        "verdicts": summary,
-        "outcomes": [asdict(outcomes[seed]) for seed in sorted(outcomes)],
+        "digests": digests,
+        "runs": len(ordered),
+        **{f"{what}s": Counter(getattr(one, what) for one in ordered) for what in ("verdict", "data", "code")},
+        "outcomes": [asdict(one) for one in ordered],
     }
-    path.write_text(json.dumps(content, indent=1) + "\n")
+    write_atomic(path, json.dumps(content, indent=1) + "\n")
+
+
+def _known(path: Path) -> dict[int, Outcome]:
+    """Outcomes of an earlier call that was broken off."""
+    return {one["seed"]: Outcome(**one) for one in read_json(path).get("outcomes", [])}
+
+
+def _code() -> str:
+    package = Path(__file__).parents[1]
+    total = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        total.update(f"{path.relative_to(package)}\n".encode() + path.read_bytes())
+    return total.hexdigest()[:12]
 
 
 def _seeds(text: str) -> list[int]:

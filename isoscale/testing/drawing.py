@@ -67,11 +67,13 @@ class Target:
     edits: tuple[str, str] | None = None
     #: it prints a flood of lines when it is asked to
     floods: bool = False
+    #: batch sizes that it may have; what it comes to is what a run with the same sizes comes to
+    batch_sizes: tuple[int, ...] = ()
 
 
 SHORT_JOB = Target(
     script=short_job_path(),
-    arguments=("4", "0.01"),
+    arguments=("4", "0.01", "0", "track"),
     steps=80,
     lost_after_s=3.0,
     edits=("                loss.backward()\n", "                (2 * loss).backward()\n"),
@@ -80,9 +82,13 @@ SHORT_JOB = Target(
 #: the short job by the way it reads; the first does so in the turn
 DATA = {
     "loader": SHORT_JOB,
-    "processes": replace(SHORT_JOB, arguments=("4", "0.01", "3"), has_loaders=True),
-    "stream": replace(SHORT_JOB, arguments=("4", "0.01", "0", "stream")),
-    "stream-processes": replace(SHORT_JOB, arguments=("4", "0.01", "2", "stream"), has_loaders=True),
+    "processes": replace(SHORT_JOB, arguments=("4", "0.01", "3", "track"), has_loaders=True),
+    "stream": replace(SHORT_JOB, arguments=("4", "0.01", "0", "stream", "track")),
+    "stream-processes": replace(SHORT_JOB, arguments=("4", "0.01", "2", "stream", "track"), has_loaders=True),
+    "live": replace(SHORT_JOB, arguments=("4", "0.01", "0", "live"), batch_sizes=(4, 8, 16)),
+    "live-stream-processes": replace(
+        SHORT_JOB, arguments=("4", "0.01", "2", "stream", "live"), has_loaders=True, batch_sizes=(4, 8, 16)
+    ),
 }
 
 
@@ -121,6 +127,10 @@ def story_of(seed: int, target: Target = SHORT_JOB) -> Story:
         events.append(faults.edit(step=draw.randint(1, max(1, last // 3))))
     if target.floods and draw.random() < 0.08:
         events.append(faults.flood(draw.choice([100_000, 100_000, 300_000]), step=draw.randint(1, max(1, last - 20))))
+    for _ in range(draw.randint(1, 4) if target.batch_sizes else 0):
+        devices = draw.choice(["", "", str(draw.randint(1, WORKERS))])
+        at, after_s = draw.randint(1, max(1, last // 2)), round(draw.uniform(0, 0.06), 4)
+        events.append(faults.rebatch(draw.choice(target.batch_sizes), devices, step=at, after_s=after_s))
     return Story(
         seed=seed,
         executors=executors,

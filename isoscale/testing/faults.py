@@ -37,6 +37,7 @@ __all__ = [
     "notice_all",
     "pause_coordinator",
     "play",
+    "rebatch",
     "scale",
     "slow",
     "stop",
@@ -63,6 +64,7 @@ Kind = Literal[
     "interrupt",
     "checkpoint",
     "migrate_all",
+    "rebatch",
 ]
 #: whom a burst hits: who trains; who was called up and is not there yet; everybody there is
 Whom = Literal["members", "newcomers", "anybody"]
@@ -91,6 +93,7 @@ class Fault:
         who += f" member {self.member}" if self.member is not None else ""
         what = f" {_short(self.target)}" if self.target else ""
         what += f" of {self.count} {self.whom}" if self.kind == "burst" else ""
+        what += f" to {self.count}" if self.kind == "rebatch" else ""
         what += f" of {self.count} lines" if self.kind == "flood" else ""
         what += f" for {self.seconds:.1f} s" if self.kind == "pause_coordinator" else ""
         what += f" {self.factor:.1f}x" if self.kind == "slow" else ""
@@ -136,6 +139,11 @@ def notice(*, executor: int | None = None, member: int | None = None, step: int 
 def scale(target: int | str, *, step: int = 0, after_s: float = 0.0) -> Fault:
     """`isoscale scale DIR TARGET`."""
     return Fault(kind="scale", target=str(target), step=step, after_s=after_s)
+
+
+def rebatch(size: int, target: int | str = "", *, step: int = 0, after_s: float = 0.0) -> Fault:
+    """`isoscale scale DIR [TARGET] --batch SIZE`."""
+    return Fault(kind="rebatch", count=size, target=str(target), step=step, after_s=after_s)
 
 
 def migrate(*, executor: int | None = None, member: int | None = None, step: int = 0, after_s: float = 0.0) -> Fault:

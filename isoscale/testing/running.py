@@ -22,13 +22,13 @@ from typing import Any, TypeVar
 
 from isoscale import env
 from isoscale.analysis.promises import Deed, Record, Verdict, check
-from isoscale.backends.local import born
+from isoscale.backends.system import born
 from isoscale.errors import IsoscaleError
 from isoscale.protocol.events import read_events
 from isoscale.runtime.control.job_handle import JobHandle
 from isoscale.runtime.executor.fault_points import FaultPoint
 from isoscale.testing.looking import forks_of, handles, read_json, write_atomic
-from isoscale.testing.nursery import ForkedProcess, Nursery
+from isoscale.testing.nursery import ForkedChild, Nursery
 from isoscale.testing.recording import RecordingHandle
 
 __all__ = ["PATIENCE_S", "BrokenPromiseError", "JobEndedError", "RunningJob", "start"]
@@ -97,7 +97,7 @@ class RunningJob:
         self.directory = directory
         self._cwd = Path(cwd or ".")
         self._nursery = nursery
-        self._coordinator: subprocess.Popen[bytes] | ForkedProcess | None = None
+        self._coordinator: subprocess.Popen[bytes] | ForkedChild | None = None
         #: what was read of the event log when it was so long
         self._events: list[dict[str, Any]] = []
         self._events_size = 0
@@ -398,6 +398,8 @@ class RunningJob:
 
     def _launch(self, arguments: Sequence[str], points: Sequence[FaultPoint]) -> None:
         variables = {env.FAULT: ";".join(map(str, points))} if points else {}
+        if (shared := env.warm_directory()) is not None:
+            variables[env.WARM_DIRECTORY] = str(shared)
         environment = env.child_environment({"COLUMNS": "200", **variables})
         self._log.parent.mkdir(parents=True, exist_ok=True)
         if self._nursery is not None:

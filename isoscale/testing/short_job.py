@@ -1,11 +1,13 @@
 """A job of a few seconds that would notice: everything in it that could differ by placement does.
 
-    isoscale run short_job.py --workers 4 -- [EPOCHS] [SECONDS PER TURN] [LOADER PROCESSES] [stream] [wait]
+    isoscale run short_job.py --workers 4 -- [EPOCHS] [SECONDS PER TURN] [LOADER PROCESSES] [stream|wait|track|live ...]
 
 Random transforms from three streams, dropout, batch norm, momentum, a schedule, per-worker state, evaluation. It reads
 by `job.loader`, or with `stream` by `job.stream`, and fails unless each sample of each epoch was used once. As soon
 as there is a file `hurry` in the run's directory turns take no longer than they must: a test that is done with a job
 need not wait for it. With `wait` turns take longer and longer until then: the job is not done before the test is.
+With `track` it has a tracker (`job.on_main`), which writes what it is told into the directory `curves` there. With
+`live` its batch size may change.
 A file `flood` there with a word and a number makes every executor print so many lines, once for every word. A file
 `slow` with the id of an executor and a number makes its turns take so many times as long.
 """
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import json
 import random
 import signal
 import sys
@@ -30,7 +33,7 @@ from torch import nn
 import isoscale
 from isoscale import env
 
-EPOCHS, TURN_S, LOADER_PROCESSES, STREAMS, WAITS = 4, 0.01, 0, False, False
+EPOCHS, TURN_S, LOADER_PROCESSES, STREAMS, WAITS, TRACKS, LIVE = 4, 0.01, 0, False, False, False, False
 SAMPLES, VALIDATION = 640, 100
 #: the last flood that was printed
 FLOOD = ""
@@ -54,7 +57,26 @@ class Noisy(torch.utils.data.Dataset[tuple[torch.Tensor, torch.Tensor, torch.Ten
         return self._x[index] + noise, self._y[index], self.marks[index]
 
 
+class Curves:
+    """A tracker that draws random numbers, of which the job must not notice anything."""
+
+    def __init__(self, run: isoscale.MainRun) -> None:
+        random.seed(run.step)
+        folder = run.out / "curves"
+        folder.mkdir(exist_ok=True)
+        self._file = (folder / f"{run.id}-{time.time_ns()}.jsonl").open("w", buffering=1)
+
+    def log(self, values: dict[str, Any], step: int) -> None:
+        self._file.write(json.dumps({"step": step, **values, "drawn": random.random() + float(torch.rand(1))}) + "\n")
+
+    def finish(self) -> None:
+        self._file.write(json.dumps({"closed": True}) + "\n")
+        self._file.close()
+
+
 def train(job: isoscale.Job) -> None:
+    if TRACKS:
+        job.on_main(Curves)
     net = nn.Sequential(nn.Linear(20, 48), nn.BatchNorm1d(48), nn.ReLU(), nn.Dropout(0.3), nn.Linear(48, 2))
     model = job.model(net)
     optimizer = job.keep("optimizer", torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
@@ -93,10 +115,11 @@ def train(job: isoscale.Job) -> None:
 
 
 def reader(job: isoscale.Job, data: Noisy) -> Any:
+    live: dict[str, Any] = {"batch_sizes": (4, 8, 16), "batch_rule": "sqrt"} if LIVE else {}
     if not STREAMS:
-        return job.loader(data, batch_size=8, shuffle=True, num_workers=LOADER_PROCESSES)
+        return job.loader(data, batch_size=8, shuffle=True, num_workers=LOADER_PROCESSES, **live)
     source = isoscale.samples(data, partition_samples=23)
-    return job.stream(source, batch_size=8, shuffle_buffer=20, ledger=True, num_workers=LOADER_PROCESSES)
+    return job.stream(source, batch_size=8, shuffle_buffer=20, ledger=True, num_workers=LOADER_PROCESSES, **live)
 
 
 def check_ledger(totals: dict[str, Any], data: Noisy) -> None:
@@ -153,5 +176,5 @@ if __name__ == "__main__":
     EPOCHS = int(given[0]) if given else EPOCHS
     TURN_S = float(given[1]) if given[1:] else TURN_S
     LOADER_PROCESSES = int(given[2]) if given[2:] else LOADER_PROCESSES
-    STREAMS, WAITS = "stream" in given[3:], "wait" in given[3:]
+    STREAMS, WAITS, TRACKS, LIVE = (word in given[3:] for word in ("stream", "wait", "track", "live"))
     isoscale.run(train)

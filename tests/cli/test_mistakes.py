@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from isoscale.cli.app import cli
+from isoscale.cli import scripts
+from isoscale.cli.app import command_line
 from tests.cli.in_process import refusal
 
 
@@ -93,6 +94,7 @@ SUMMARY = {
     "seconds": 4.5,
     "stop_reason": "",
     "error": "",
+    "logged": {},
     "job": {"script": "/somewhere/train.py", "workers": 4},
 }
 
@@ -106,15 +108,17 @@ def ended(directory: Path, **changes: object) -> Path:
 
 def test_the_status_of_a_job_that_has_ended_says_how(tmp_path: Path) -> None:
     run = ended(tmp_path / "good")
-    shown = CliRunner().invoke(cli, ["status", str(run)])
+    shown = CliRunner().invoke(command_line(), ["status", str(run)])
     assert shown.exit_code == 0
-    assert " ".join(shown.output.split()) == "train.py finished step 32 loss 0.2500 digest b3aee2730d04b488"
-    status = json.loads(CliRunner().invoke(cli, ["status", str(run), "--json"]).output)
+    assert " ".join(shown.output.split()) == (
+        f"train.py finished step 32 loss 0.2500 took 4 s result {run / 'final.pt'} digest b3aee2730d04b488"
+    )
+    status = json.loads(CliRunner().invoke(command_line(), ["status", str(run), "--json"]).output)
     assert (status["state"], status["step"], status["executors"]) == ("finished", 32, [])
     bad = ended(tmp_path / "bad", exit_code=1, error="executor 0 was lost", digest="")
-    assert "error  executor 0 was lost" in CliRunner().invoke(cli, ["status", str(bad)]).output
+    assert "error  executor 0 was lost" in CliRunner().invoke(command_line(), ["status", str(bad)]).output
     stopped = ended(tmp_path / "stopped", exit_code=130, error="stopped on request", digest="")
-    assert CliRunner().invoke(cli, ["status", str(stopped)]).output.split()[:2] == ["train.py", "stopped"]
+    assert CliRunner().invoke(command_line(), ["status", str(stopped)]).output.split()[:2] == ["train.py", "stopped"]
 
 
 def test_a_job_that_was_killed_has_not_ended(tmp_path: Path) -> None:
@@ -127,3 +131,32 @@ def test_a_job_that_was_killed_has_not_ended(tmp_path: Path) -> None:
     (run / "control" / "coordinator.json").unlink()
     (run / "summary.json").write_text("{")
     assert f"no coordinator runs this job; start one: isoscale resume {run}" in refusal("status", run)
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("loss = f()\nloss.backward()\n", "line 2 calls backward(), and nothing calls isoscale.run; put training into"),
+        ("import torch.distributed as dist\ndist.init_process_group('gloo')\n", "line 2 calls init_process_group()"),
+        ("from accelerate import Accelerator\na = Accelerator()\n", "line 2 makes an Accelerator"),
+        ("from transformers import Trainer\nTrainer(model=None).train()\n", "line 2 makes a Trainer"),
+        ("from engine import fit\nfit()\n", "engine.py:2 calls backward()"),
+    ],
+)
+def test_a_script_that_was_not_ported_is_refused_before_anything_starts(
+    source: str, words: str, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(source)
+    (tmp_path / "engine.py").write_text("def fit():\n    loss().backward()\n")
+    assert words in refusal("run", script, "--out", tmp_path / "out")
+    assert words in refusal("verify", script, "--workers", 2)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_script_whose_helper_calls_isoscale_is_not_refused(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("from pieces.engine import fit\ndef train(job):\n    loss.backward()\nfit(train)\n")
+    (tmp_path / "pieces").mkdir()
+    (tmp_path / "pieces" / "engine.py").write_text("import isoscale\nfit = isoscale.run\n")
+    assert scripts.existing(str(script)) == script

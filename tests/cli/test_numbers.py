@@ -15,14 +15,24 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import typer
 from typer.models import ArgumentInfo, OptionInfo
 
+from isoscale.cli import analyze as analyze_command
+from isoscale.cli import cluster_devices as devices_command
+from isoscale.cli import live_job
+from isoscale.cli import policies as policies_command
 from isoscale.cli import replay as replay_command
 from isoscale.cli import simulate as simulate_command
-from isoscale.cli.app import cli
+from isoscale.cli import submit as submit_command
+from isoscale.cli import warm as warm_command
+from isoscale.cli.app import command_line
 from isoscale.cli.plan import plan
+from isoscale.cluster import server
+from isoscale.runtime.control.directory import SavedJob
+from isoscale.types import JobSpec, Settings
 
 ABSURD = ("0", "-1", str(10**9), str(10**30), "nan", "inf", "1e400", "", "\u0663", "9" * 5000, "1e-300", "x")
 #: beyond what the process has when a test begins: no mistake may need as much
@@ -44,12 +54,18 @@ SPELT = {
     "--quotas": "a={}",
     "--retry": "{}",
     "--more": "T4*{}",
+    "--batch-sizes": "{}",
+    "--batch-plan": "{}:16",
 }
 #: of `plan`, where devices have any name
 SPELT_FOR = {("plan", "--devices"): "T4*{}", ("plan", "--speeds"): "T4={}"}
+#: of a cluster service, where this is its directory or address
+SPELT_FOR |= {(command, "--cluster"): "" for command in ("submit", "devices", "lend", "reclaim")}
 #: options without a number in them, `--speeds` of `simulate` (a path) among them
 WITHOUT = {
     *("--determinism", "--kinds", "--order", "--out", "--listen", "--certificate", "--key", "--ca", "--join"),
+    *("--rules", "--logs", "--present", "--like", "--world", "--check"),
+    *("--state", "--backend", "--webhook", "--tenant", "--name", "--after", "--cluster"),
     *("--token-file", "--kind", "--script", "--host", "--objective", "--speeds", "--batch", "--format"),
 }
 ARGUMENTS = {
@@ -58,14 +74,23 @@ ARGUMENTS = {
     "check": ["SCRIPT", "--workers", "4"],
     "profile": ["SCRIPT", "--workers", "4", "--out", "OUT"],
     "replay": ["RUN", "--step", "1"],
+    "scale": ["RUN", "1"],
+    "resume": ["RUN"],
+    "warm": [],
+    "policies": ["--check", "fifo"],
+    "serve": ["--state", "OUT"],
+    "submit": ["SCRIPT", "--workers", "4"],
+    "reclaim": ["local", "1"],
+    "analyze": ["RUN", "--out", "OUT"],
     "simulate": ["--trace", "philly:jobs=3", "--cluster", "T4*4", "--policy", "fifo", "--out", "OUT"],
     "plan split": ["--workers", "4", "--devices", "T4*2", "--speeds", "T4=1"],
+    "plan batch": ["PROFILE", "--devices", "cpu*2"],
     "plan grow": ["--workers", "4", "--devices", "T4*2", "--speeds", "T4=1"],
 }
 
 
 def commands() -> Iterator[tuple[str, Callable[..., Any]]]:
-    for prefix, group in (("", cli), ("plan ", plan)):
+    for prefix, group in (("", command_line()), ("plan ", plan)):
         for command in group.registered_commands:
             assert command.callback is not None
             yield prefix + (command.name or command.callback.__name__), command.callback
@@ -76,6 +101,8 @@ def options() -> Iterator[tuple[str, str, bool]]:
     for name, callback in commands():
         hints = typing.get_type_hints(callback, include_extras=True)
         for parameter in inspect.signature(callback).parameters:
+            if hints[parameter] is typer.Context:
+                continue
             kind, *extras = typing.get_args(hints[parameter])
             (info,) = [one for one in extras if isinstance(one, OptionInfo | ArgumentInfo)]
             sorts = set(typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,))
@@ -93,7 +120,7 @@ CASES = [
 
 def test_no_option_is_forgotten() -> None:
     assert {command for command, _ in commands()} - set(ARGUMENTS) == {
-        *("scale", "status", "resume", "checkpoint", "stop", "executor", "recipes", "report")
+        *("status", "checkpoint", "stop", "executor", "recipes", "report", "devices", "lend")
     }
     unknown = [(command, option) for command, option, form in CASES if not form and option not in WITHOUT]
     assert unknown == [], "say in this file whether there is a number in it"
@@ -104,7 +131,7 @@ class _Taken(Exception):  # noqa: N818 - no failure: the numbers were taken, and
     pass
 
 
-COMMAND = typer.main.get_command(cli)
+COMMAND = typer.main.get_command(command_line())
 
 
 def refusal(arguments: list[str]) -> str:
@@ -130,6 +157,13 @@ def nothing_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asyncio, "run", taken)
     monkeypatch.setattr(simulate_command, "_run_all", taken)
     monkeypatch.setattr(replay_command, "start_replay", taken)
+    monkeypatch.setattr(warm_command, "Keeper", taken)
+    monkeypatch.setattr(analyze_command, "_read", taken)
+    monkeypatch.setattr(live_job, "JobHandle", taken)
+    monkeypatch.setattr(policies_command, "check_policy", taken)
+    monkeypatch.setattr(server, "serve", taken)
+    monkeypatch.setattr(submit_command, "connect", taken)
+    monkeypatch.setattr(devices_command, "connect", taken)
 
 
 @pytest.fixture
@@ -149,7 +183,14 @@ def places(tmp_path: Path) -> dict[str, str]:
     job = {"workers": 4, "script": str(script)}
     (run / "summary.json").write_text(json.dumps({"job": job}))
     (run / "events.jsonl").write_text('{"t": 0, "event": "step", "step": 1, "loss": 0.5}\n')
-    return {"SCRIPT": str(script), "RUN": str(run)}
+    (run / "control").mkdir()
+    spec = JobSpec(workers=4, seed=0, script=str(script), out=str(run))
+    saved = SavedJob(spec=spec, settings=Settings(), target="cpu*1", plan=[])
+    (run / "control" / "job.json").write_bytes(msgspec.json.encode(saved, enc_hook=str))
+    point = {"devices": {"cpu": 1}, "split": [4], "batch": 16, "step_s": 1.0, "exchange_s": 0.0, "samples_per_s": 64.0}
+    profile = tmp_path / "profile.json"
+    profile.write_text(json.dumps({"format": 1, "workers": 4, "points": [point]}))
+    return {"SCRIPT": str(script), "RUN": str(run), "PROFILE": str(profile)}
 
 
 @pytest.mark.timeout(120)

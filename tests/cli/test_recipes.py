@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from isoscale.cli import scripts
-from isoscale.cli.app import cli
+from isoscale.cli.app import command_line
 from isoscale.errors import UserError
 from isoscale.recipes import catalogue
 from isoscale.recipes.catalogue import RECIPES, find, path_of
@@ -20,7 +20,7 @@ ISOSCALE = str(Path(sys.executable).parent / "isoscale")
 
 
 def invoke(*arguments: str) -> str:
-    done = CliRunner().invoke(cli, list(arguments), env={"COLUMNS": "80"})
+    done = CliRunner().invoke(command_line(), list(arguments), env={"COLUMNS": "80"})
     assert done.exit_code == 0, done.output
     return done.output
 
@@ -64,7 +64,7 @@ def test_a_recipe_is_a_path_behind_the_command_line() -> None:
 
 @pytest.mark.parametrize("command", ["run", "verify", "check", "profile"])
 def test_every_command_that_takes_a_script_takes_recipes(command: str) -> None:
-    done = CliRunner().invoke(cli, [command, "recipe:resnett", "--workers", "2"])
+    done = CliRunner().invoke(command_line(), [command, "recipe:resnett", "--workers", "2"])
     assert isinstance(done.exception, UserError)
     assert "did you mean recipe:resnet?" in str(done.exception)
 

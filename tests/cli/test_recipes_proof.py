@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 
 def prove(part: str, kept: Path) -> str:
     pytest.importorskip("sklearn")
-    options = ["--only", "digits", "--part", part, "--json", str(kept)]
+    options = ["--only", "digits", "--part", part, "--out", str(kept)]
     command = [sys.executable, "-m", "benchmarks.recipes.proof", *options]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -30,7 +30,7 @@ from isoscale.core.encoding.digest import flat_state, tensor_digest
 from isoscale.core.reduction.exchange import LocalExchange
 from isoscale.core.streams.numpy_stream import NumpyStream
 from isoscale.core.totals import Combined
-from isoscale.runtime.reference.rank import Rank
+from isoscale.runtime.reference.rank import Rank, seed_streams
 from isoscale.runtime.reference.run import ReferenceJob
 from isoscale.runtime.training.execute import code_of, execute
 from isoscale.runtime.training.loop import TrainingLoop
@@ -47,11 +47,24 @@ class Records:
         self.logged_values: list[dict[str, dict[int, str]]] = []
         self.audits = 0
 
+    def rebatched(self, change: Any) -> None: ...
+
+    def warned(self, **fact: Any) -> None: ...
+
     def streamed(self, **fact: Any) -> None:
         pass
 
     def step(
-        self, *, step: int, epoch: int, values: Combined, seconds: float, samples: int, total: int, place: Any
+        self,
+        *,
+        step: int,
+        epoch: int,
+        values: Combined,
+        seconds: float,
+        samples: int,
+        total: int,
+        place: Any,
+        **more: Any,
     ) -> None:
         self.logged_values.append(
             {name: {rank: exact(value) for rank, value in by_rank.items()} for name, by_rank in values.by_rank.items()}
@@ -68,13 +81,15 @@ def run_reference(train: Train, spec: JobSpec, directory: Path, shares: tuple[in
     store = dist.FileStore(str(directory / "store"), len(shares))
     dist.init_process_group("gloo", store=store, rank=rank, world_size=len(shares))
     reference = Rank(spec, directory, rank)
-    ReferenceJob(reference).run(train)
+    seed_streams(spec.seed)
+    train(ReferenceJob(reference))  # type: ignore[arg-type]
     dist.barrier()
     logged = [{name: {rank: exact(float.fromhex(v))} for name, v in record.items()} for record in reference.records]
+    models = {name: model.module for name, model in reference.models.items()}
     own = {-1: streams(), rank: buffers(reference.models)}
     if reference.streams is not None:
         own[rank] |= stream_digests(*reference.streams)
-    return Part(reference.step, state(reference.result(), reference.models, reference.kept), logged, own)
+    return Part(reference.step, state(reference.result(), models, reference.kept), logged, own)
 
 
 def run_elastic(train: Train, spec: JobSpec, directory: Path, shares: tuple[int, ...], index: int) -> Part:
@@ -155,15 +170,18 @@ def reset() -> None:
     """A new process in all that matters to the next case, whatever the last one left or raised."""
     for child in multiprocessing.active_children():
         child.kill()  # persistent loader processes: collected as garbage they would be waited for, 5 s each
+    # A model and its DDP refer to each other. They go while their group is still there: as the last one to hold it, DDP
+    # would end it in a collection, which waits for a thread that waits for this one (the interpreter's lock).
+    gc.collect()
     if dist.is_initialized():
         dist.destroy_process_group()
     torch.set_flush_denormal(False)
     torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True)
+    # torch's own function imports all of the compiler first, in each of these processes.
+    torch._C._set_deterministic_algorithms(True, warn_only=False)
     torch.set_default_dtype(torch.float32)
     torch.set_grad_enabled(True)
     torch.manual_seed(0)
-    gc.collect()
 
 
 def answer(command: dict[str, Any]) -> Any:

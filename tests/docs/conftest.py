@@ -7,9 +7,12 @@ at a time. Then its Python blocks run there, all in one process.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import select
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,10 +23,16 @@ from typing import Any
 
 import pytest
 
+from isoscale import env
+from isoscale.backends.local import training_environment
+from isoscale.backends.seam import Launch
+from isoscale.backends.warm_sharing import Lender, sharing_directory
+from isoscale.kinds import profile_named
 from isoscale.protocol.events import read_events
 from tests.docs.pages import ROOT, Block, all_blocks, commands
 
 _TIMEOUT_S = 100
+_RUN = "runpy.run_path(sys.argv[0], run_name='__main__')"
 
 
 @dataclass
@@ -78,23 +87,40 @@ def _run_session(found: list[Block], directory: Path) -> PageRun:
                 )
                 run.commands[block.label, command] = done.returncode, done.stdout
     if python:
-        requests = [{"text": block.text, "raises": block.directive == "raises"} for block in python]
-        answers = subprocess.run(
-            [sys.executable, str(Path(__file__).with_name("run_blocks.py"))],
-            cwd=directory,
-            env=environment,
-            input=json.dumps(requests),
-            stdout=subprocess.PIPE,
-            text=True,
-            timeout=_TIMEOUT_S,
-            check=True,
-        )
-        run.python = dict(zip([block.label for block in python], json.loads(answers.stdout), strict=True))
+        run.python = dict(zip([block.label for block in python], _run_python(python, directory), strict=True))
     run.events = [event for path in directory.glob("runs/*/events.jsonl") for event in read_events(path)]
     return run
 
 
+def _run_python(blocks: list[Block], directory: Path) -> list[str]:
+    """In a process that is forked from one that has imported torch."""
+    requests, answers, log = (directory / f".blocks-{name}" for name in ("requests", "answers", "log"))
+    requests.write_text(json.dumps([{"text": block.text, "raises": block.directive == "raises"} for block in blocks]))
+    program = Path(__file__).with_name("run_blocks.py")
+    launch = Launch(
+        command=(sys.executable, str(program), str(requests), str(answers)),
+        entry="isoscale.testing.conformance:run_text",
+        arguments=(f"import runpy, sys; sys.argv = {[str(program), str(requests), str(answers)]}; {_RUN}",),
+        environment=training_environment(_environment(), profile_named("native"), 1),
+        cwd=directory,
+        log=log,
+    )
+    parent = Lender(sharing_directory()).borrow(launch.environment)
+    with log.open("wb") as output:
+        handle = os.pidfd_open(asyncio.run(parent.fork(launch, output)))
+    parent.close()
+    ended = select.select([handle], [], [], _TIMEOUT_S)[0]
+    if not ended:
+        signal.pidfd_send_signal(handle, signal.SIGKILL)
+    os.close(handle)
+    assert ended, f"blocks of {blocks[0].page} take longer than {_TIMEOUT_S} s"
+    assert answers.exists(), log.read_text()
+    found: list[str] = json.loads(answers.read_text())
+    return found
+
+
 def _environment() -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("ISOSCALE_")}
+    own = {name for name in os.environ if name.startswith("ISOSCALE_")} - {env.WARM_DIRECTORY}
+    kept = {name: value for name, value in os.environ.items() if name not in own}
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     return {**kept, "PATH": path, "COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb", "OMP_NUM_THREADS": "1"}

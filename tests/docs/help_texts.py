@@ -7,7 +7,7 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from isoscale.cli.app import cli
+from isoscale.cli.app import command_line
 
 CLI_PAGE = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
 _SPOT = re.compile(r"(<!-- help: (.*?) -->\n```text\n)(.*?)(```\n)", re.DOTALL)
@@ -18,7 +18,7 @@ def help_text(command: str) -> str:
     program, *words = command.split()
     environment = {"COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
     # In this process: there are many commands, and a cold start takes a second.
-    done = CliRunner().invoke(cli, [*words, "--help"], env=environment, prog_name=program)
+    done = CliRunner().invoke(command_line(), [*words, "--help"], env=environment, prog_name=program)
     assert done.exit_code == 0, done.output
     return "\n".join(line.rstrip() for line in done.stdout.strip("\n").splitlines()).strip("\n") + "\n"
 

@@ -1,4 +1,6 @@
-"""Runs blocks of Python in one process, for the tests: reads them as JSON from standard input, answers in JSON.
+"""Runs blocks of Python in one process, for the tests: reads them as JSON from a file, answers in another.
+
+    python run_blocks.py REQUESTS ANSWERS
 
 Every block is {"text": ..., "raises": bool}; the answer is the error that it raised as one line, or "". A block that
 should raise is the body of a training function whose first lines are given here, as `train.py`.
@@ -13,6 +15,7 @@ import linecache
 import sys
 import textwrap
 import traceback
+from pathlib import Path
 
 BEFORE = """\
 def train(job):
@@ -45,6 +48,6 @@ def run(text: str, *, raises: bool) -> str:
 
 
 if __name__ == "__main__":
-    requests = json.load(sys.stdin)
-    answers = [run(request["text"], raises=request["raises"]) for request in requests]
-    json.dump(answers, sys.stdout)
+    requests, answers = map(Path, sys.argv[1:])
+    found = [run(request["text"], raises=request["raises"]) for request in json.loads(requests.read_text())]
+    answers.write_text(json.dumps(found))

@@ -12,7 +12,8 @@ import pytest
 from tests.docs.conftest import PageRun
 from tests.docs.pages import ROOT, Block, all_blocks, commands
 
-pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(180)]
+# Sessions of pages wait for one another: a test may wait for all of them, and each command has a limit of its own.
+pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(600)]
 
 BLOCKS = all_blocks()
 SHELL = [block for block in BLOCKS if block.language in ("console", "bash")]
@@ -35,7 +36,7 @@ def test_commands_end_and_print_as_shown(block: Block, page_runs: dict[str, Futu
 def test_blocks_that_are_not_run_say_why() -> None:
     skipped = [block for block in SHELL if block.directive == "not run"]
     assert all(block.value for block in skipped)
-    assert len(skipped) <= 9, [block.label for block in skipped]
+    assert len(skipped) <= 10, [block.label for block in skipped]
 
 
 @pytest.mark.parametrize("block", [b for b in PYTHON if b.directive == "runnable"], ids=lambda block: block.label)
@@ -73,7 +74,8 @@ def test_events_have_the_fields_of_the_examples(page_runs: dict[str, Future[Page
 
 
 def _assert_shown(shown: list[str], output: str, where: str) -> None:
-    """Shown lines come in this order; "..." stands for any. Numbers, digests and paths may be others."""
+    """Shown lines come in this order; "..." stands for any. Numbers, digests and paths may be others, and whether a job
+    had to wait for newcomers depends on the machine."""
     printed = [_bare(line) for line in output.splitlines()]
     at = 0
     for line in shown:
@@ -86,6 +88,8 @@ def _assert_shown(shown: list[str], output: str, where: str) -> None:
 
 def _bare(line: str) -> str:
     line = re.sub(r"(?<=\s)/\S*/(?=[\w.-]+)", "", line)
+    line = re.sub(r", after waiting [\d.]+ s", "", line)
+    line = re.sub(r"(?<=\d) ms\b", " s", line)
     line = re.sub(r"\d+\.\d+(e-?\d+)?", "N", line)  # before digests: a float may have as many digits
     line = re.sub(r"\b[0-9a-f]{16,64}\b", "HEX", line)
     line = re.sub(r"\d+(\.\d+)?(e-?\d+)?", "N", line)

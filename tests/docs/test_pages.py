@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 import isoscale
-from isoscale.cli.app import cli
+from isoscale.cli.app import command_line
 from isoscale.recipes.catalogue import RECIPES, Recipe
-from tests.docs import tree_page
+from tests.docs import api_page, tree_page
 from tests.docs.help_texts import CLI_PAGE, help_text, shown_help_texts
 from tests.docs.pages import PAGES, ROOT, all_blocks, headings
 
-COMMANDS = sorted(info.name or info.callback.__name__ for info in cli.registered_commands if info.callback)
+COMMANDS = sorted(info.name or info.callback.__name__ for info in command_line().registered_commands if info.callback)
 TEXT = {page: page.read_text(encoding="utf-8") for page in PAGES}
 PROSE = "\n".join(TEXT[page] for page in PAGES if page.name != "CHANGELOG.md")
 
@@ -89,3 +89,18 @@ def test_every_module_is_in_the_tree() -> None:
 def test_pages_name_no_machine() -> None:
     for page, text in TEXT.items():
         assert not re.search(r"/home/|/root/|/work/|/tmp/", text), page
+
+
+def test_the_api_page_is_up_to_date() -> None:
+    assert api_page.PAGE.read_text(encoding="utf-8") == api_page.page(), "run: python tests/docs/api_page.py"
+
+
+def test_everything_on_the_api_page_has_a_docstring() -> None:
+    entries = [entry for _, _, section in api_page.described() for entry in section]
+    silent = [name for name, thing in entries if not (thing if isinstance(thing, str) else api_page.doc(thing))]
+    assert not silent, f"docstrings are missing: {silent}"
+
+
+@pytest.mark.parametrize("name", api_page.public_names())
+def test_every_public_name_is_on_the_api_page(name: str) -> None:
+    assert re.search(rf"`isoscale\.{name}\b|^## {name}$", api_page.page(), flags=re.MULTILINE)

@@ -35,7 +35,10 @@ def nursery() -> Iterator[Nursery]:
 
 @pytest.fixture(scope="session")
 def expected(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Result:
-    return undisturbed(tmp_path_factory.mktemp("undisturbed") / "run", nursery)
+    run = tmp_path_factory.mktemp("undisturbed") / "run"
+    found = undisturbed(run, nursery)
+    assert not (run / "logs" / "warm.log").exists(), "it has imported torch anew instead of forking from the nursery"
+    return found
 
 
 @pytest.fixture
@@ -51,7 +54,7 @@ def begin(request: pytest.FixtureRequest, nursery: Nursery, tmp_path: Path) -> I
             options["options"] = ["--no-rebalance", *options.get("options", [])]
         if options.get("resume") and jobs:
             options["record"] = jobs[-1].record
-        job = start(short_job_path(), script_args=["4", str(turn_s), "0", "wait"], **options)
+        job = start(short_job_path(), script_args=["4", str(turn_s), "0", "wait", "track"], **options)
         jobs.append(job)
         return job
 

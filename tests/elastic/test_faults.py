@@ -82,14 +82,16 @@ def test_a_seed_is_a_story() -> None:
 def test_seeds_tell_of_everything() -> None:
     stories = [story_of(seed) for seed in range(300)]
     kinds = {fault.kind for story in stories for fault in story.faults}
-    assert kinds == set(get_args(faults.Kind)) - {"kill_loaders"}
+    assert kinds == set(get_args(faults.Kind)) - {"kill_loaders", "rebatch"}
     with_loaders = [story_of(seed, DATA["processes"]) for seed in range(300)]
     assert all("kill_loaders" in {fault.kind for fault in story.faults} for story in with_loaders)
+    with_sizes = [story_of(seed, DATA["live"]) for seed in range(50)]
+    assert all("rebatch" in {fault.kind for fault in story.faults} for story in with_sizes)
     assert {story.executors for story in stories} == {1, 2, 3, 4}
     assert len({point.point for story in stories for point in story.points}) > 15
 
 
-RESULT = Result(digest="d", state="s", losses={1: 0.5, 2: 0.25}, logged={(0, 2): {"accuracy": 0.5}})
+RESULT = Result(digest="d", state="s", losses={1: 0.5, 2: 0.25}, logged={(0, 2): {"accuracy": 0.5}}, curves={})
 
 
 @pytest.mark.parametrize(

@@ -225,7 +225,7 @@ def test_a_stop_before_training_begins(begin: Begin) -> None:
 
 
 def test_a_stop_while_newcomers_of_a_plan_are_waited_for(begin: Begin, ends_the_same: EndsTheSame) -> None:
-    job = begin(plan="0:1,4:2", points=[faults.at("joining", executor=1, action="sleep", seconds=60)])
+    job = begin(plan="0:1,4:2", points=[faults.at("joining", executor=1, action="sleep", seconds=10)])
     job.wait_step(4)
     with job.handle() as handle:
         assert handle.stop(wait=True)["outcome"] == "done"

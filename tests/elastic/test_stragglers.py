@@ -31,9 +31,9 @@ def test_logical_workers_move_away_from_a_slow_executor(begin: Begin, ends_the_s
 def test_one_that_is_too_slow_for_a_single_logical_worker_is_set_aside_and_taken_back(
     nursery: Nursery, tmp_path: Path
 ) -> None:
-    script, epochs = short_job_path(), "40"
+    script, epochs = short_job_path(), "14"
     with start(script, out=tmp_path / "alone", executors=1, nursery=nursery, script_args=[epochs, "0"]) as alone:
-        options = {"spares": 1, "nursery": nursery, "script_args": [epochs, "0.02"]}
+        options = {"spares": 1, "nursery": nursery, "script_args": [epochs, "0.06"]}
         with start(script, out=tmp_path / "run", executors=3, **options) as job:  # type: ignore[arg-type]
             job.wait_step(3)
             slow = job.members()[-1]

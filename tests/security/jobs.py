@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from isoscale import env
 from isoscale.protocol.events import read_events
 
 ISOSCALE = Path(sys.executable).with_name("isoscale")
@@ -24,7 +25,8 @@ PATIENCE_S = 250.0
 
 
 def environment() -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("ISOSCALE_")}
+    own = {name for name in os.environ if name.startswith("ISOSCALE_")} - {env.WARM_DIRECTORY}
+    kept = {name: value for name, value in os.environ.items() if name not in own}
     return {**kept, "COLUMNS": "300", "NO_COLOR": "1", "TERM": "dumb", "OMP_NUM_THREADS": "1"}
 
 

@@ -15,14 +15,14 @@ from typing import cast
 
 import pytest
 
-from isoscale.backends.local import is_executor
+from isoscale.backends.host_id import machine_id
+from isoscale.backends.system import is_executor
 from isoscale.cli.job import claim_directory
 from isoscale.clock import WallClock
 from isoscale.errors import UserError
 from isoscale.kinds import DeviceSet
 from isoscale.protocol import messages as m
 from isoscale.runtime.control.directory import Control, read_address, saved
-from isoscale.runtime.control.host_id import machine_id
 from isoscale.runtime.control.listener import listening_socket
 from isoscale.runtime.control.server import Security, check_security
 from isoscale.runtime.coordinator.journal import Journal, Observer
@@ -267,7 +267,7 @@ def test_a_process_is_adopted_only_if_it_was_started_as_that_executor() -> None:
 
 
 def test_processes_that_cannot_signal_each_other_are_on_different_machines() -> None:
-    code = "from isoscale.runtime.control.host_id import machine_id; print(machine_id())"
+    code = "from isoscale.backends.host_id import machine_id; print(machine_id())"
     command = [sys.executable, "-c", code]
     same = subprocess.run(command, capture_output=True, text=True, check=True)
     assert same.stdout.strip() == machine_id()

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isoscale.backends.leftovers import Lineage, Process, belongs, marks_of
-from isoscale.backends.local import born
+from isoscale.backends.system import born
 from isoscale.testing import RunningJob, start
 
 SCRIPT = Path(__file__).with_name("scripts") / "parent.py"

@@ -12,6 +12,7 @@ import torch
 from isoscale.core.reduction.buckets import Bucket
 from isoscale.core.reduction.gradients import FlatBucket, RingBucket, TreeSums
 from isoscale.core.reduction.orders import Subtree, combine_subtrees
+from isoscale.core.reduction.prefixes import PrefixRing
 from isoscale.types import Placement
 
 INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -46,17 +47,40 @@ def addends_of(
     return slots
 
 
+def prefixes_of(
+    grads: dict[int, list[torch.Tensor]], ranks: range, num_logical_workers: int, scale: float
+) -> tuple[PrefixRing, FlatBucket]:
+    """A ring whose turns are over; that of its last rank, if odd, came parameter by parameter."""
+    params = grads[ranks[0]]
+    total = FlatBucket(one_bucket(params), params)
+    ring = PrefixRing(one_bucket(params), params, ranks, num_logical_workers, total)
+    ring.begin()
+    for rank in ranks:
+        if rank == ranks[-1] and rank % 2 and len(ranks) < num_logical_workers:
+            for place in reversed(range(len(params))):
+                ring.stage(rank, place, grads[rank][place], scale)
+            ring.sum_staged(rank)
+        else:
+            ring.take(rank, grads[rank], scale)
+    return ring, total
+
+
 def ring_of(params: Sequence[torch.Tensor], ranks: range, num_logical_workers: int) -> RingBucket:
     return RingBucket(one_bucket(params), params[0].element_size(), ranks, num_logical_workers)
 
 
-def walk_ring(placement: Placement, grads: dict[int, list[torch.Tensor]], scale: float = 1.0) -> list[torch.Tensor]:
+def walk_ring(
+    placement: Placement, grads: dict[int, list[torch.Tensor]], scale: float = 1.0, *, prefixes: bool = False
+) -> list[torch.Tensor]:
     """The sum on every executor after all chunks walked the ring and were passed to all."""
     params, n = grads[0], placement.num_logical_workers
     executors = range(placement.num_executors)
-    rings = [ring_of(params, placement.ranks_of(e), n) for e in executors]
+    rings: list[RingBucket] = [ring_of(params, placement.ranks_of(e), n) for e in executors]
     mine = [addends_of(grads, placement.ranks_of(e), scale) for e in executors]
     totals = [FlatBucket(one_bucket(params), params).flat for _ in executors]
+    if prefixes:
+        made = [prefixes_of(grads, placement.ranks_of(e), n, scale) for e in executors]
+        rings, totals, mine = [ring for ring, _ in made], [total.flat for _, total in made], [{} for _ in executors]
     for chunk in rings[0].chunks:
         here = slice(chunk.start, chunk.stop)
         home = at = placement.executor_of(rings[0].starts_at(chunk))

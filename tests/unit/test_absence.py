@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from isoscale.backends.local import born, is_stopped
+from isoscale.backends.host_id import machine_id
+from isoscale.backends.system import born, is_stopped
 from isoscale.errors import UserError
 from isoscale.runtime.control.absence import absent, stopped
 from isoscale.runtime.control.directory import Control
-from isoscale.runtime.control.host_id import machine_id
 
 pytestmark = pytest.mark.processes
 

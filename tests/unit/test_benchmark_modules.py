@@ -20,7 +20,7 @@ MODULES = index.modules()
 #: imports what only the peer's own environment has
 TORCHFT = "benchmarks.peers.torchft_train"
 #: by folder: the other folders that it may know
-SHARED = {"lib": set(), "peers": {"lib"}, "elastic": {"lib", "peers"}}
+SHARED: dict[str, set[str]] = {"lib": set(), "peers": {"lib"}, "elastic": {"lib", "peers"}}
 
 
 def source(module: str) -> str:
@@ -53,7 +53,7 @@ def test_a_folder_knows_only_itself_and_what_is_shared(module: str) -> None:
 @pytest.mark.parametrize("module", [module for module in MODULES if '__name__ == "__main__"' in source(module)])
 def test_what_can_be_started_says_how_or_is_started_by_others(module: str) -> None:
     shown = [line.split() for line in (ast.get_docstring(ast.parse(source(module))) or "").splitlines()]
-    assert {words[2] for words in shown if words[:2] == ["python", "-m"]} <= {module}
+    assert {words[2] for words in shown if words[:2] == ["python", "-m"]} <= {module.removesuffix(".__main__")}
     name = module.rpartition(".")[2]
     others = "".join(source(other) for other in MODULES if other != module)
     is_part = any(word in others for word in (f'"{name}.py"', f'"{module}"', f"{name}.__name__"))

@@ -221,3 +221,45 @@ def test_statistics_of_a_turn_that_ends_in_eval_mode(broadcast: bool) -> None:
     assert torch.equal(own[0][1], start)
     if not broadcast:
         assert not torch.equal(own[1][1], own[1][2])
+
+
+def test_own_buffers_are_kept_for_evaluation_and_no_longer() -> None:
+    """Training turns start from worker 0's; evaluation sees what each worker's last training turn left."""
+    module = Counter()
+    buffers = BufferSet(module, broadcast=True, keeps_own=True)
+    assert step(buffers, module, [1.0, 10.0]) == [0, 0]
+    assert step(buffers, module, [1.0, 10.0]) == [1, 1]
+    buffers.begin_step(training=False)
+    seen = []
+    for rank in range(2):
+        buffers.open_turn(rank)
+        seen.append(module.count[0].item())
+        buffers.close_turn(rank)
+    buffers.end_step(buffers.fresh())
+    assert seen == [2, 11]
+    assert module.count[0] == 2
+    assert step(buffers, module, [1.0, 10.0]) == [2, 2]
+
+
+def test_own_buffers_that_code_outside_turns_writes_are_everybodys() -> None:
+    module = Counter()
+    buffers = BufferSet(module, broadcast=True, keeps_own=True)
+    step(buffers, module, [1.0, 10.0])
+    with torch.no_grad():
+        module.count.fill_(7)
+    buffers.begin_step(training=False)
+    buffers.open_turn(1)
+    assert module.count[0] == 7
+
+
+def test_own_buffers_reach_other_executors() -> None:
+    module, other = Counter(), Counter()
+    here, there = (BufferSet(one, broadcast=True, keeps_own=True) for one in (module, other))
+    step(here, module, [1.0, 10.0])
+    there.begin_step()
+    for rank in range(2):
+        there.adopt_own(rank, here.own_changes(rank))
+    there.end_step({i: here.shared[i] for i in range(len(here))})
+    there.begin_step(training=False)
+    there.open_turn(1)
+    assert other.count[0] == 10

@@ -258,3 +258,207 @@ def test_at_the_end_everything_is_answered() -> None:
     office.ask(m.Stop())
     how = "the job finished at step 80"
     assert answers(office.desk.close(how)) == dict.fromkeys((1, 2), ("ended", how))
+
+
+# ---- a service that grants devices ----
+
+
+def test_a_pause_ends_the_job_after_a_checkpoint_with_a_word_of_its_own() -> None:
+    office = Office()
+    request, instructions = office.desk.on_pause("preempted", office.now)
+    assert told(instructions) == [Tell(0, m.TakeCheckpoint(id=request, final=True))]
+    stop = stop_of(office.written(31, final=True))
+    assert (stop.paused, stop.exit_code, stop.saved) == (True, 75, 31)
+    assert stop.told == "paused by its service at step 31, after a checkpoint"
+
+
+def test_a_pause_overtakes_a_grant_and_the_attempt_that_is_being_made_for_it() -> None:
+    office = Office()
+    office.desk.on_grant(DeviceSet.parse("cpu*1"), (1,), "reclaimed", office.now)
+    assert office.membership.attempt is not None
+    _, instructions = office.desk.on_pause("preempted", office.now)
+    assert answers(instructions) == {1: ("overtaken", "by request 2: pause")}
+    assert office.membership.attempt is None
+
+
+def test_a_grant_is_answered_when_nothing_runs_on_what_was_taken_away() -> None:
+    office = Office()
+    free = False
+    office.desk.lets_go = lambda: free
+    _, instructions = office.desk.on_grant(DeviceSet.parse("cpu*2"), (), "granted", office.now)
+    assert answers(instructions) == answers(office.tick()) == {}
+    free = True
+    assert answers(office.tick()) == {1: ("done", "training on cpu*2")}
+
+
+def test_with_a_deadline_the_open_step_is_given_up_if_it_does_not_end_in_time() -> None:
+    office = Office()
+    office.progress = replace(office.progress, step_s=10.0, since_step_s=3.0)
+    request, instructions = office.desk.on_pause("reclaimed", office.now, 2.0)
+    assert told(instructions)[-1] == Tell(0, m.Abandon(id=request))
+    assert not [one for one in told(office.tick()) if isinstance(one.message, m.Abandon)], "once is enough"
+    instructions = office.written(30, final=True)
+    outcome, detail = answers(instructions)[request]
+    assert outcome == "done"
+    assert detail.endswith("; 3.0 s of the open step are given up")
+    assert stop_of(instructions).saved == 30
+
+
+def test_a_step_that_ends_in_time_is_not_given_up() -> None:
+    office = Office()
+    _, instructions = office.desk.on_pause("reclaimed", office.now, 2.0)
+    assert not [one for one in told(instructions) if isinstance(one.message, m.Abandon)]
+    assert office.desk.abandoned_s == 0.0
+
+
+def test_at_the_deadline_the_newest_checkpoint_counts_whether_or_not_one_could_be_written() -> None:
+    office = Office()
+    office.progress = replace(office.progress, step_s=10.0, since_step_s=3.0)
+    office.desk.on_pause("reclaimed", office.now, 2.0)
+    assert office.desk.on_no_checkpoint(0, "no space left on device") == []
+    assert not [one for one in office.tick(1.0) if isinstance(one, Stop)]
+    stop = stop_of(office.tick(0.7))
+    assert stop.paused
+    assert stop.saved == 20
+    assert "steps 21 to 30 (since the checkpoint of step 20) will be trained again" in stop.told
+
+
+def test_nothing_is_written_where_nothing_is_lost() -> None:
+    office = Office()
+    office.progress = Progress(step=30, saved=30, step_s=10.0, since_step_s=1.0)
+    _, instructions = office.desk.on_pause("reclaimed", office.now, 2.0)
+    assert stop_of(instructions).saved == 30
+
+
+# ---- batch sizes ----
+
+
+def live_office() -> Office:
+    office = Office()
+    office.membership.declared = m.Declared(sizes=(16, 32, 64), size=32, rule="linear")
+    office.membership.has_stepped = True
+    return office
+
+
+def rebatched(request: int, new: int, *, step: int = 31, error: str = "") -> m.Rebatched:
+    return m.Rebatched(step=step, old=32, new=new, reason="asked", request=request, error=error)
+
+
+def test_a_batch_size_is_told_to_all_who_train_until_it_is_there() -> None:
+    office = live_office()
+    request, instructions = office.ask(m.Scale(target="", batch=64))
+    wish = m.Rebatch(id=1, size=64)
+    assert request == 1
+    assert told(instructions) == [Tell(0, wish), Tell(1, wish)]
+    assert told(office.tick(0.5)) == []
+    assert told(office.tick(0.6)) == [Tell(0, wish), Tell(1, wish)]
+    office.membership.members = (0, 2)
+    assert told(office.tick()) == [Tell(0, wish), Tell(2, wish)], "whoever comes must know it too"
+    assert answers(office.desk.on_rebatched(rebatched(1, 64))) == {1: ("done", "batch size 64 from step 32 on")}
+    assert told(office.tick(5)) == []
+    assert office.membership.rebatch is None
+
+
+def test_the_second_request_for_a_batch_size_counts() -> None:
+    office = live_office()
+    office.ask(m.Scale(target="", batch=64))
+    _, instructions = office.ask(m.Scale(target="", batch=16))
+    assert answers(instructions) == {1: ("overtaken", "by request 2: batch size 16")}
+    assert told(instructions) == [Tell(0, m.Rebatch(id=2, size=16)), Tell(1, m.Rebatch(id=2, size=16))]
+
+
+@pytest.mark.parametrize(
+    ("size", "changed", "said"),
+    [
+        (48, {}, "the script declares 16, 32, 64"),
+        (0, {}, "too small"),
+        (64, {"rule": ""}, "learning rate"),
+        (64, None, "declares no batch_sizes"),
+    ],
+)
+def test_a_batch_size_that_cannot_be_is_refused(size: int, changed: dict[str, str] | None, said: str) -> None:
+    office = live_office()
+    declared = m.Declared(sizes=(16, 32, 64), size=32, rule="linear")
+    office.membership.declared = (
+        None if changed is None else m.Declared(sizes=(16, 32, 64), size=32, **{"rule": declared.rule} | changed)
+    )
+    with pytest.raises(UserError, match="batch") as error:
+        office.ask(m.Scale(target="", batch=size))
+    assert said in str(error.value)
+    with pytest.raises(UserError, match="batch"):
+        office.ask(m.Scale(target="1", batch=size))
+    assert office.membership.goal.target.total == 2, "nothing of it is kept"
+
+
+def test_what_nobody_has_declared_yet_is_refused_when_that_is_clear() -> None:
+    office = live_office()
+    office.membership.declared, office.membership.has_stepped = None, False
+    office.ask(m.Scale(target="", batch=64))
+    office.membership.has_stepped = True
+    ((outcome, detail),) = answers(office.tick()).values()
+    assert outcome == "refused"
+    assert "declares no batch_sizes" in detail
+
+
+def test_devices_and_batch_size_change_in_one_switch() -> None:
+    """The order to switch carries the size; the request is done when both are there."""
+    office = live_office()
+    request, _ = office.ask(m.Scale(target="1", batch=64))
+    assert request == 1
+    attempt = office.membership.attempt
+    assert attempt is not None
+    assert told(office.tick(2)) == [], "it waits for the devices"
+    orders = office.membership.on_prepared(attempt.members[0], attempt.generation)
+    assert told(orders) == [
+        Tell(one, m.Switch(generation=attempt.generation, batch=m.Rebatch(id=1, size=64))) for one in (0, 1)
+    ]
+    assert answers(office.desk.on_rebatched(rebatched(1, 64))) == {}
+    office.membership.on_sealed(attempt.generation, 31)
+    assert answers(office.tick()) == {1: ("done", "training on cpu*1")}
+
+
+def test_a_size_that_did_not_come_with_the_switch_comes_after_it() -> None:
+    office = live_office()
+    office.ask(m.Scale(target="1", batch=64))
+    attempt = office.membership.attempt
+    assert attempt is not None
+    office.membership.on_prepared(attempt.members[0], attempt.generation)
+    office.membership.on_sealed(attempt.generation, 31)
+    assert told(office.tick(2)) == [Tell(attempt.members[0], m.Rebatch(id=1, size=64))]
+    assert answers(office.desk.on_rebatched(rebatched(1, 64))) == {1: ("done", "training on cpu*1")}
+
+
+def test_a_rule_that_raised_fails_the_request_and_a_plan_overtakes_it() -> None:
+    office = live_office()
+    office.ask(m.Scale(target="", batch=64))
+    found = answers(office.desk.on_rebatched(rebatched(1, 64, error="ValueError: no")))
+    assert found == {1: ("failed", "the batch size stays what it is: ValueError: no")}
+    office.ask(m.Scale(target="", batch=16))
+    found = answers(office.desk.on_rebatched(rebatched(2, 16, error="overtaken by the plan")))
+    assert found == {2: ("overtaken", "by the batch plan")}
+
+
+def test_a_successor_goes_on_with_an_open_request_for_a_batch_size() -> None:
+    office = live_office()
+    event = {"id": 7, "request": "batch", "target": "", "away": [], "reason": "asked", "batch": 16}
+    office.desk.adopt([event], 7, office.now)
+    assert told(office.tick()) == [Tell(0, m.Rebatch(id=7, size=16)), Tell(1, m.Rebatch(id=7, size=16))]
+
+
+def test_a_run_that_repeats_another_keeps_its_sizes() -> None:
+    office = live_office()
+    office.membership.spec = replace(office.membership.spec, is_repeat=True)
+    with pytest.raises(UserError, match="repeats another run"):
+        office.ask(m.Scale(target="", batch=64))
+
+
+def test_a_grant_brings_a_batch_size_and_one_that_cannot_be_costs_a_warning() -> None:
+    office = live_office()
+    office.desk.on_grant(DeviceSet.parse("cpu*1"), (), "granted", office.now, 64)
+    assert office.membership.rebatch == m.Rebatch(id=1, size=64, reason="granted")
+    office = live_office()
+    _, instructions = office.desk.on_grant(DeviceSet.parse("cpu*1"), (), "granted", office.now, 48)
+    (warning,) = [one for one in instructions if isinstance(one, Emit) and one.event == "warning"]
+    assert "the script declares 16, 32, 64" in warning.fields["message"]
+    assert office.membership.rebatch is None
+    assert office.membership.goal.target.total == 1

@@ -17,6 +17,7 @@ from benchmarks.elastic.commits import (
     next_seconds,
     read_lines,
     summary,
+    table,
     targets,
 )
 
@@ -166,4 +167,13 @@ def test_claims_show_targets_and_every_system_with_what_failed() -> None:
     assert by_what["kill: times shorter than torchft's, m"] == ("at least 5", "10 (worst of 1: 10)", "met")
     assert "kill: times shorter than torchft, heartbeat 1 s's, m" not in by_what
     assert "digest of the undisturbed run in 0 of 1" in by_what["torchft, kill, m"][1]
+    assert "gap 0.500 s (0.500-0.500), a step 0.200 s, gap less one step 0.300 s" in by_what["isoscale, kill, m"][1]
     assert by_what["torchft as shipped, kill, m"][2] == "1 of 1 did not recover"
+
+
+def test_the_table_shows_gap_step_their_difference_and_what_was_lost() -> None:
+    rows = [row("isoscale", "kill", 0.5, beyond_step_s=0.3), row("torchrun", "kill", math.nan, failed="it hung")]
+    header, ours, theirs = table(summary(rows)).splitlines()
+    assert header.split() == ["model", "event", "system", "longest", "gap", "a", "step", "gap-step", "lost", "bits"]
+    assert " ".join(ours.split()) == "m kill isoscale 0.500 s (0.50- 0.50) 0.200 s 0.300 s 0 1 of 1 equal"
+    assert theirs.endswith("1 of 1 did not recover")

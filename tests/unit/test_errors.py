@@ -15,6 +15,7 @@ from isoscale.errors import (
     ExecutorLostError,
     IsoscaleError,
     PositionError,
+    StartError,
     TurnRuleError,
     UserCodeError,
     UserError,
@@ -48,6 +49,11 @@ EXAMPLES = [
         ),
         1,
         "train.py:12: logical worker 3: optimizer.step() inside a turn; call it after the inner loop",
+    ),
+    (
+        StartError(what="cpu/3", reason="this device is gone"),
+        1,
+        "cpu/3: this device is gone",
     ),
     (
         UserCodeError(traceback_text="KeyError: 'a'\n", logical_rank=None, executor=1),

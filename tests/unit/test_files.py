@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from isoscale.cli.ended import status_after
 from isoscale.errors import UserError
 from isoscale.protocol import files
 from isoscale.protocol.events import read_events
 from isoscale.protocol.files import write_json_atomic, write_text_atomic
 from isoscale.runtime.checkpoint import files as checkpoint
 from isoscale.runtime.control.directory import Control
+from isoscale.runtime.control.ended import status_after
 from isoscale.runtime.control.executor_link import find_coordinator
 from isoscale.runtime.tools.replay import read_log
 from isoscale.types import JobSpec

@@ -3,8 +3,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from isoscale.core.numerics.determinism import flushes_denormals
 from isoscale.core.reduction.gradients import FlatBucket, TreeSums
-from isoscale.core.reduction.orders import Subtree
+from isoscale.core.reduction.orders import Subtree, ring_sum
+from isoscale.core.reduction.prefixes import PrefixRing
 from tests.unit.simulated import addends_of, one_bucket, ring_of, same_bits
 
 
@@ -121,5 +123,86 @@ def test_tree_sums_add_in_the_left_slot_and_use_memory_again() -> None:
         assert sorted(sums.sums) == [Subtree(0, 2), Subtree(2, 3)]
         sums.put(3, grads[3])
         assert sums.sums[Subtree(0, 4)].flat.tolist() == [6.0 + 4 * step] * 2
-        assert grads[0][0].tolist() == [float(step)] * 2, "gradients are only read"
+        assert [g[0].tolist() for g in grads] == [[float(rank + step)] * 2 for rank in range(4)], "only read"
     assert len(made) == 2
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 8, 16])
+def test_prefixes_hold_no_more_than_the_order_demands(n: int) -> None:
+    """Alone: (N - 1) / 2 copies beside the total. Chunks of equal size, so that pieces can be counted."""
+    params = [torch.empty(4 * n)]
+    total = FlatBucket(one_bucket(params), params)
+    ring = PrefixRing(one_bucket(params), params, range(n), n, total)
+    assert len(ring.chunks) == n
+    for step in range(2):
+        ring.begin()
+        grads = [torch.randn(4 * n) for _ in range(n)]
+        for rank in range(n):
+            ring.take(rank, [grads[rank]], 1 / n)
+        assert same_bits(ring.sum_in_place({}).flat, ring_sum([g * (1 / n) for g in grads])), step
+    assert ring.num_held == n * (n - 1) / 2
+
+
+def test_an_abandoned_step_leaves_nothing_in_the_prefixes() -> None:
+    params, n = [torch.empty(40)], 4
+    ring = PrefixRing(one_bucket(params), params, range(n), n, FlatBucket(one_bucket(params), params))
+    grads = [torch.randn(40) for _ in range(n)]
+    for turns in (1, 2, 3, 4):
+        ring.begin()
+        for rank in range(turns):
+            ring.take(rank, [torch.full((40,), 7.0) if turns < n else grads[rank]], 0.25)
+    assert same_bits(ring.sum_in_place({}).flat, ring_sum([g * 0.25 for g in grads]))
+
+
+def test_a_chunk_may_cut_a_parameter_of_any_layout() -> None:
+    """Prefixes cut gradients in the bucket's memory order, whatever strides autograd gave."""
+    params, n = [torch.empty(3), channels_last(), torch.empty(5, 4)], 3
+    given = [[torch.randn(3), channels_last(), torch.randn(4, 5).t()] for _ in range(n)]
+    given[1][1] = given[1][1].contiguous()
+    ring = PrefixRing(one_bucket(params), params, range(n), n, FlatBucket(one_bucket(params), params))
+    slots = addends_of(dict(enumerate(given)), range(n), 1 / n, params=params)
+    ring.begin()
+    for rank in range(n):
+        ring.take(rank, given[rank], 1 / n)
+    assert same_bits(ring.sum_in_place({}).flat, ring_sum([slots[rank].flat for rank in range(n)]))
+
+
+def test_memory_that_was_lent_is_known_to_be_borrowed() -> None:
+    params = [torch.empty(20_000), torch.empty(3)]
+    memory = FlatBucket(one_bucket(params), params)
+    memory.flat.fill_(1.0)
+    lent = memory.lend(0, torch.empty(20_000))
+    assert lent is not None
+    assert lent.tolist() == [1.0] * 20_000
+    assert not lent._is_view()
+    assert memory.is_borrowed
+    part = lent[5:7]
+    del lent
+    assert memory.is_borrowed, "a part of it is enough"
+    del part
+    assert not memory.is_borrowed
+
+
+def test_what_is_small_or_laid_out_otherwise_is_not_lent() -> None:
+    params = [torch.empty(3), torch.empty(200, 200), torch.empty(5), torch.empty(150, 150)]
+    memory = FlatBucket(one_bucket(params), params)
+    assert memory.lend(0, torch.empty(3)) is None
+    assert memory.lend(1, torch.empty(200, 200)) is not None, "memory begins so that the largest part is aligned"
+    assert memory.lend(1, torch.empty(200, 200).t()) is None
+    assert memory.lend(3, torch.empty(150, 150)) is None, "20 bytes past an aligned address"
+
+
+def test_prefixes_keep_denormals_whatever_the_user_switched_on() -> None:
+    """Two normal numbers cancel to a denormal. Four workers: scaling by 1/4 rounds nothing."""
+    tiny, n = torch.finfo(torch.float32).smallest_normal, 4
+    params, values = [torch.empty(8)], [6.0 * tiny, -5.0 * tiny, 0.0, 0.0]
+    ring = PrefixRing(one_bucket(params), params, range(n), n, FlatBucket(one_bucket(params), params))
+    torch.set_flush_denormal(True)
+    try:
+        ring.begin()
+        for rank in range(n):
+            ring.take(rank, [torch.full((8,), values[rank])], 1 / n)
+        assert flushes_denormals(), "the user's setting is left as it was"
+    finally:
+        torch.set_flush_denormal(False)
+    assert ring.sum_in_place({}).flat.tolist() == [tiny / 4] * 8

@@ -1,158 +1,113 @@
-"""How long an executor may be silent, and how long it may keep others waiting."""
+"""Which variables a loop carries, seen from the iterator that it runs over, as a loader sees it."""
 
 from __future__ import annotations
 
-import math
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
-from isoscale.protocol import messages as m
-from isoscale.runtime.coordinator.liveness import KillReason, Liveness
-from isoscale.runtime.membership.roster import Roster
-from isoscale.types import Settings
+import pytest
 
-SETTINGS = Settings(heartbeat_s=1.0, lost_after_s=10.0, stalled_after_s=60.0, orphan_s=600.0)
+from isoscale.core.liveness import is_unpacked, live_names, store_line
 
-
-def beat(place: str, seconds: float) -> m.Beat:
-    return m.Beat(step=1, place=place, place_s=seconds)
+Loop = Callable[[Iterable[int]], object]
 
 
-def never() -> bool:
-    raise AssertionError("the system is asked about one that was heard just now")
+def looked_at(loop: Loop) -> tuple[set[str], bool, dict[str, int]]:
+    """What is live where the loop asks for more, whether it unpacks, and where it writes what (lines from its own)."""
+    found: list[Any] = []
+
+    def items() -> Iterator[int]:
+        for item in range(3):
+            frame = sys._getframe(1)
+            code, last = frame.f_code, frame.f_lasti
+            lines = {name: store_line(code, name, last) - code.co_firstlineno for name in code.co_varnames}
+            found.append((set(live_names(code, last)) - {"more"}, is_unpacked(code, last), lines))
+            yield item
+
+    for _ in range(20):  # by then the interpreter has specialised it
+        loop(items())
+    assert all(one == found[0] for one in found)
+    return found[0]  # type: ignore[no-any-return]
 
 
-def listening(silences: dict[int, float], holders: tuple[int, ...] | None = None, now: float = 100.0) -> Liveness:
-    hearing = Liveness(SETTINGS)
-    hearing.listen(silences, silences if holders is None else holders, now)
-    return hearing
+def carries(items: Iterable[int]) -> object:
+    count, tau, best, seldom = 0, 1.0, 9.0, 0.0
+    for item in items:
+        for part in (1, 2):
+            loss = part * item
+        count += 1  # noqa: SIM113 - that is what is looked for
+        try:
+            tau = tau * 0.9
+        except ValueError:
+            tau = 1.0
+        best = min(best, loss)
+        if item == 2:
+            seldom = loss
+    return seldom
 
 
-def reason(verdict: KillReason | None) -> str:
-    return "" if verdict is None else verdict.reason
+def writes_first(items: Iterable[int]) -> object:
+    last = total = 0
+    for item in items:
+        for part in (1, 2):
+            loss = part * item
+        rows = [row * item for row in range(3)]
+        last, total = loss, sum(rows)
+        scaled = sorted(rows, key=lambda row: -row * last)
+        rows = [row * total for row in scaled]
+        with memoryview(b""):
+            note = last + total
+    return last, total, note
 
 
-def test_silence_is_death_while_others_are_heard() -> None:
-    hearing = listening({0: 0.5, 1: 10.5})
-    assert hearing.too_silent(1, 10.5, local=False) == KillReason("no heartbeat for 10.5 s", 10.5, 10.0)
-    assert reason(hearing.why_dead(1, 10.5, None, 0.0, lambda: False)) == "no heartbeat for 10.5 s"
+def pairs(items: Iterable[int]) -> object:
+    for i, _item in enumerate(items):
+        last = i
+    return last
 
 
-def test_the_only_executor_is_judged_by_its_silence_if_nothing_lies_between() -> None:
-    hearing = listening({0: 11.0})
-    assert hearing.limit(0, local=True) == 10.0
-    assert hearing.limit(0, local=False) == math.inf
+def calls_next(items: Iterable[int]) -> object:
+    done, more = 0, iter(items)
+    for number in range(3):
+        item = next(more)
+        done += number * item
+    return done
 
 
-def test_if_nobody_is_heard_nobody_is_dead() -> None:
-    hearing = listening({0: 30.0, 1: 31.0})
-    for executor, silent in ((0, 30.0), (1, 31.0)):
-        assert hearing.why_dead(executor, silent, None, 0.0, lambda: False) is None
-        assert hearing.too_silent(executor, silent, local=False) is None
+def shares(items: Iterable[int]) -> object:
+    calls = 0
+
+    def call() -> None:
+        nonlocal calls
+        calls += 1
+
+    for _ in items:
+        call()
+    return calls
 
 
-def test_not_all_come_back_at_once() -> None:
-    hearing = listening({0: 30.0, 1: 31.0}, now=100.0)
-    hearing.listen({0: 0.5, 1: 33.0}, (0, 1), now=102.0)
-    assert hearing.too_silent(1, 33.0, local=True) is None
-    hearing.listen({0: 0.5, 1: 63.0}, (0, 1), now=132.0)
-    assert hearing.too_silent(1, 63.0, local=True) is not None
+@pytest.mark.parametrize(
+    ("loop", "live", "unpacks"),
+    [
+        (carries, {"count", "tau", "best", "seldom"}, False),
+        (writes_first, set(), False),
+        (pairs, set(), True),
+        (calls_next, {"done", "number"}, False),
+        (shares, {"calls", "call"}, False),
+    ],
+)
+def test_live_is_what_is_read_before_it_is_written(loop: Loop, live: set[str], unpacks: bool) -> None:
+    found, unpacked, _ = looked_at(loop)
+    assert found == live
+    assert unpacked == unpacks
 
 
-def test_a_spare_that_is_heard_is_no_evidence_against_all_who_hold_the_state() -> None:
-    """They may all do something at once that stops their heartbeats; a spare does not run the script."""
-    hearing = listening({0: 11.0, 1: 11.5, 7: 0.2}, holders=(0, 1))
-    assert hearing.too_silent(0, 11.0, local=True) is None
-    alone = listening({0: 11.0, 7: 0.2}, holders=(0,))
-    assert alone.too_silent(0, 11.0, local=True) is not None, "one that hangs alone"
-
-
-def test_a_newcomer_that_is_silent_while_members_are_heard() -> None:
-    hearing = listening({0: 0.1, 5: 12.0, 6: 12.0}, holders=(0,))
-    assert hearing.limit(5, local=True) == 10.0
-    assert listening({0: 12.0, 1: 12.0, 5: 12.0}, holders=(0, 1)).limit(5, local=True) == 600.0
-
-
-def test_those_who_are_silent_together_for_too_long_are_given_up_one_at_a_time() -> None:
-    hearing, given_up, silences = Liveness(SETTINGS), [], {0: 0.0, 1: 0.0, 2: 0.0}
-    for second in range(2000):
-        hearing.listen(silences, tuple(silences), float(second))
-        dead = [e for e in silences if hearing.why_dead(e, silences[e], None, 0.0, lambda: False)]
-        assert len(dead) <= 1 or not silences
-        for executor in dead:
-            given_up.append((executor, second))
-            del silences[executor]
-        silences = {e: s + 1.0 for e, s in silences.items()}
-    assert [executor for executor, _ in given_up] == [2, 1, 0]
-    first, second, third = (when for _, when in given_up)
-    assert first > 600
-    assert second > first + 600
-    assert third <= second + 1, "one that is left is judged by its own silence"
-
-
-def test_it_is_said_once_that_nobody_is_heard() -> None:
-    hearing = Liveness(SETTINGS)
-    said = [hearing.listen({0: 1.0 * s, 1: 1.0 * s}, (0, 1), 100.0 + s) for s in range(60)]
-    assert [text for text in said if text] == [
-        "none of 2 executors has been heard for 10 s, so nobody is taken for dead: is their machine out of memory, "
-        "or out of reach? In 600 s one is given up"
-    ]
-
-
-def test_a_stopped_process_is_dead_after_two_beats() -> None:
-    hearing = listening({0: 2.5, 1: 0.1})
-    assert hearing.why_dead(0, 1.5, None, 0.0, never) is None
-    assert hearing.why_dead(0, 2.5, None, 0.0, lambda: False) is None
-    assert hearing.why_dead(0, 2.5, None, 0.0, lambda: True) == KillReason("stopped by a signal", 2.5, 2.0)
-
-
-def test_all_that_are_stopped_together_have_the_time_of_one_that_is_silent() -> None:
-    """Somebody holds the whole job for a moment."""
-    assert listening({0: 2.5, 1: 2.6}).why_dead(0, 2.5, None, 0.0, lambda: True) is None
-    late = listening({0: 10.5, 1: 10.6})
-    assert reason(late.why_dead(0, 10.5, None, 0.0, lambda: True)) == "stopped by a signal"
-
-
-def test_a_member_may_wait_for_others_but_not_let_them_wait() -> None:
-    hearing = listening({0: 0.1, 1: 0.1})
-    assert hearing.why_dead(0, 0.1, beat("exchange", 1000.0), 1000.0, never) is None
-    assert hearing.why_dead(0, 0.1, beat("turn", 59.0), 1000.0, never) is None
-    assert reason(hearing.why_dead(0, 0.1, beat("turn", 61.0), 70.0, never)) == "kept the others waiting for 61 s"
-
-
-def test_a_member_for_which_nobody_waits_takes_its_time() -> None:
-    """All evaluate something of their own for an hour, outside steps."""
-    hearing = listening({0: 0.1, 1: 0.1})
-    assert hearing.why_dead(0, 0.1, beat("outside", 3600.0), 0.0, never) is None
-    assert hearing.why_dead(0, 0.1, beat("outside", 3600.0), 59.0, never) is None, "the first one is through"
-
-
-def test_connections_that_are_all_closed_at_once_have_longer_to_come_back() -> None:
-    assert listening({0: 0.1, 1: 4.0}).away_limit(3.0) == 3.0
-    assert listening({0: 3.5, 1: 4.0}).away_limit(3.0) == 10.0
-    assert listening({0: 4.0}).away_limit(3.0) == 3.0, "one alone is rather dead"
-
-
-def test_everybody_is_judged_by_what_there_is_to_know_of_them() -> None:
-    roster = Roster()
-    for _ in range(4):
-        roster.add("cpu", needed=True).state = "member"
-    roster[0].beat, roster[1].beat = beat("exchange", 61.0), beat("turn", 100.0)
-    silences = {0: 0.1, 1: 0.1, 2: 3.0, 3: 11.0}
-    hearing = listening(silences, holders=(0, 1, 2, 3))
-    found = hearing.judge(silences, roster, {0: 1000, 1: 1001, 2: 1002}, lambda pid: pid == 1002)
-    assert [(executor, verdict.reason) for executor, verdict in found] == [
-        (1, "kept the others waiting for 61 s"),
-        (2, "stopped by a signal"),
-        (3, "no heartbeat for 11.0 s"),
-    ]
-
-
-def test_one_that_sets_itself_up_may_be_silent_for_longer() -> None:
-    hearing = Liveness(Settings(heartbeat_s=0.2, lost_after_s=1.0))
-    hearing.listen({0: 0.1, 1: 5.0}, (), 100.0, starting={1})
-    assert hearing.why_dead(1, 5.0, None, 0.0, lambda: False) is None
-    assert reason(hearing.why_dead(1, 5.0, None, 0.0, lambda: True)) == "stopped by a signal"
-    assert reason(hearing.why_dead(1, 61.0, None, 0.0, lambda: False)) == "no heartbeat for 61.0 s"
-    hearing.listen({0: 5.0, 1: 0.1}, (), 100.0, starting={1})
-    assert reason(hearing.why_dead(0, 5.0, None, 0.0, lambda: False)) == "no heartbeat for 5.0 s", (
-        "it waits, and is mute"
-    )
+def test_the_line_is_that_of_the_next_write() -> None:
+    _, _, lines = looked_at(carries)
+    assert {name: lines[name] for name in ("count", "tau", "best", "seldom")} == {
+        "count": 5,
+        "tau": 7,
+        "best": 10,
+        "seldom": 12,
+    }

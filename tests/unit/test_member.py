@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,12 +12,14 @@ import torch
 
 from isoscale.core.engine import SuspectedError
 from isoscale.core.reduction.exchange import ExchangeBrokenError, LocalExchange
+from isoscale.core.rules import Turn
 from isoscale.core.seal import Sealed
 from isoscale.core.totals import Tally, combine
 from isoscale.protocol import messages as m
 from isoscale.runtime.executor.instructions import Pause
 from isoscale.runtime.executor.member import Leaving, Member
 from isoscale.runtime.executor.orders import Orders
+from isoscale.runtime.training.on_main import MainObjects
 from isoscale.types import JobSpec, Settings
 
 ORDER: dict[str, Any] = {"generation": 1, "shares": (2, 2), "members": (0, 1), "index": 0, "store": "store"}
@@ -79,8 +82,17 @@ class Loop:
 
     def __init__(self) -> None:
         self.engine = Engine()
+        self.main_objects = MainObjects(
+            Path(), Turn(), is_main=lambda: self.is_main, step=lambda: self.step, warn=lambda message: None
+        )
 
     def at_end(self) -> bool:
+        return False
+
+    def audit_after_recovery(self, newest: int) -> None:
+        self.audit_at = newest + 1
+
+    def is_at_last_place(self) -> bool:
         return False
 
 

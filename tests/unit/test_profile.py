@@ -75,6 +75,7 @@ def test_a_profile_is_what_the_scheduler_reads() -> None:
     log += [*generation(1, [0, 1], [2, 2], [0.25] * 3), speed(0, 1, 0.1, 0.2), speed(1, 1, 0.1, 0.2)]
     log += generation(2, [0], [4], [0.4] * 3)
     profile = as_json(4, points_of(log, workers=4, batch=16, num_dropped=1))
+    assert profile["spreads"] == [{"low_s": 0.25, "high_s": 0.25}, {"low_s": 0.4, "high_s": 0.4}]
     assert set(profile["points"][0]) == {"devices", "split", "batch", "step_s", "exchange_s", "samples_per_s"}
     model = from_profile(profile)
     assert model.turn_s["cpu"] == pytest.approx(0.1)
@@ -124,3 +125,21 @@ def test_the_reference_never_takes_another_batch_size(tmp_path: Path) -> None:
 
     with pytest.raises(ValueError, match="batch=8"):
         asyncio.run(_nothing(tmp_path))
+
+
+def test_a_run_that_changes_its_batch_size_gives_a_point_for_each_size_of_each_generation() -> None:
+    events: list[dict[str, Any]] = [{"event": "executor_started", "executor": e, "kind": "cpu"} for e in (0, 1)]
+    for generation, members in ((1, [0, 1]), (2, [0])):
+        shares = [2, 2] if generation == 1 else [4]
+        events.append({"event": "generation", "generation": generation, "members": members, "shares": shares})
+        for size in (8, 32):
+            events.append({"event": "batch", "to": size})
+            seconds = 0.001 * size * 4 / len(members)
+            events += [{"event": "step", "generation": generation, "seconds": seconds}] * 4
+    points = points_of(events, 4, 8, 1)
+    assert [(sum(p.devices.values()), p.batch, p.samples_per_s) for p in points] == [
+        (2, 8, 2000.0),
+        (2, 32, 2000.0),
+        (1, 8, 1000.0),
+        (1, 32, 1000.0),
+    ]

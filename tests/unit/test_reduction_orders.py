@@ -13,7 +13,7 @@ from isoscale.core.reduction.exchange import LocalExchange
 from isoscale.core.reduction.gradients import FlatBucket, TreeSums
 from isoscale.core.reduction.orders import Subtree, combine_subtrees, local_subtrees, ring_chunks, ring_sum, tree_sum
 from isoscale.types import Placement
-from tests.unit.simulated import addends_of, bits, one_bucket, ring_of, same_bits, walk_ring
+from tests.unit.simulated import addends_of, bits, one_bucket, prefixes_of, ring_of, same_bits, walk_ring
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 SPECIAL = (0.0, -0.0, math.inf, -math.inf, math.nan, 1.0, -1.0)
@@ -23,8 +23,8 @@ FEW = settings(max_examples=50, deadline=None)
 
 @st.composite
 def placements(draw: st.DrawFn) -> Placement:
-    """Any contiguous split of 1..9 logical workers."""
-    n = draw(st.integers(1, 9))
+    """Any contiguous split of 1..17 logical workers."""
+    n = draw(st.one_of(st.integers(1, 9), st.integers(10, 17)))
     cuts = sorted(draw(st.sets(st.integers(1, n - 1)))) if n > 1 else []
     return Placement(shares=tuple(b - a for a, b in zip([0, *cuts], [*cuts, n], strict=True)))
 
@@ -131,6 +131,12 @@ def test_ring_over_any_executors_is_the_formula(
     assert agree(local_ring(grads, scale), oracle)
     for flat in walk_ring(placement, grads, scale):
         assert agree(flat, oracle)
+    n = placement.num_logical_workers
+    ring, _ = prefixes_of(grads, range(n), n, scale)
+    assert agree(ring.sum_in_place({}).flat, oracle)
+    if placement.num_executors > 1:
+        for flat in walk_ring(placement, grads, scale, prefixes=True):
+            assert agree(flat, oracle)
 
 
 @MANY
@@ -163,8 +169,9 @@ def test_ring_over_a_megabyte(shares: tuple[int, ...], numel: int, dtype: torch.
     }
     oracle = ring_oracle(flats(grads))
     assert same_bits(local_ring(grads, 1.0), oracle)
-    for flat in walk_ring(Placement(shares=shares), grads):
-        assert same_bits(flat, oracle)
+    for prefixes in (False, True) if len(shares) > 1 else (False,):
+        for flat in walk_ring(Placement(shares=shares), grads, prefixes=prefixes):
+            assert same_bits(flat, oracle)
 
 
 def test_the_order_is_visible_in_the_bits() -> None:

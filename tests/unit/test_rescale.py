@@ -640,7 +640,8 @@ def test_a_turn_that_ends_its_process_is_not_tried_for_ever(count: int) -> None:
     )
     assert world.outcome.error.exit_code == 1
     assert world.restarts == 3
-    assert started(world) == 4 * count
+    # And the one that was to replace the first loss of the last try, where somebody was left for it to join.
+    assert started(world) == 4 * count + (count > 1)
     assert world.now >= 3.0, "after pauses"
 
 

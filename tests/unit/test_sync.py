@@ -109,8 +109,7 @@ def test_buckets_may_leave_while_the_last_turn_still_runs(order: Order) -> None:
         assert sync.arm(last, lambda: True)
         submitted = []
         for i in (4, 3, 2, 1, 0):
-            params[i].grad = gradients(last)[i]
-            sync.ready(i)
+            sync.ready(i, gradients(last)[i])
             submitted.append(exchange.submitted)
         return [r.clone() for r in sync.finish()], submitted
 
@@ -130,8 +129,7 @@ def test_buckets_leave_in_order_even_if_they_fill_out_of_order() -> None:
         sync.arm(exchange.index, lambda: True)
         submitted = []
         for i in (0, 1, 2, 3, 4):
-            params[i].grad = gradients(exchange.index)[i]
-            sync.ready(i)
+            sync.ready(i, gradients(exchange.index)[i])
             submitted.append(exchange.submitted)
         sync.finish()
         return submitted

@@ -99,3 +99,19 @@ def test_running_totals() -> None:
     assert totals["n"] == 3
     assert totals["x"].tolist() == [3.0]  # type: ignore[union-attr]
     assert first.tolist() == [1.0]
+
+
+def test_a_mean_of_many_is_what_additions_of_tensors_one_by_one_give() -> None:
+    generator = torch.Generator().manual_seed(3)
+    exponents = torch.randint(-320, 300, (999,), generator=generator).double()
+    values = torch.randn(999, dtype=torch.float64, generator=generator) * 10.0**exponents
+    values = torch.cat([values, torch.tensor([-0.0, 5e-324])])[torch.randperm(1001, generator=generator)]
+    total = values[0].clone()
+    for value in values[1:]:
+        total += value
+    tally = Tally()
+    for rank, value in enumerate(values.tolist()):
+        tally.log(rank, {"x": value})
+    combined = combine(tally.values())
+    assert combined.means["x"].hex() == (total.item() / 1001).hex()
+    assert [combined.by_rank["x"][rank].hex() for rank in range(1001)] == [v.hex() for v in values.tolist()]

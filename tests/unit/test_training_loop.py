@@ -93,6 +93,25 @@ def test_a_probe_sees_training_turns_begin_and_end_and_no_others() -> None:
     ]
 
 
+def test_a_step_carries_what_its_own_loader_knows_though_another_was_iterated_since() -> None:
+    carried: list[object] = []
+
+    def evaluates_before_the_turns(job: Job) -> None:
+        model = job.model(nn.Linear(3, 2))
+        loader, held_out = job.loader(DATA, batch_size=3), job.loader(DATA, batch_size=6, train=False)
+        for step in loader:
+            for probe in held_out:
+                for x, _ in probe:
+                    model(x)
+            for x, y in step:
+                F.cross_entropy(model(x), y).backward()
+                carried.append(loop.engine.carried is loader.batches)
+
+    loop = TrainingLoop(JobSpec(workers=2), LocalExchange(2), Recording())  # type: ignore[arg-type]
+    execute(loop, evaluates_before_the_turns)
+    assert carried == [True] * 4
+
+
 @pytest.mark.parametrize("name", ["step", "epoch", "device", "state", "is_main", "out", "num_logical_workers"])
 def test_a_script_reads_its_progress_and_cannot_set_it(name: str) -> None:
     job = Job(TrainingLoop(JobSpec(workers=2), LocalExchange(2), Recording()))  # type: ignore[arg-type]
@@ -131,3 +150,14 @@ def test_the_nearest_end_counts(until: int, num_steps: int, num_epochs: int, tot
     assert horizon.total_steps(4) == total
     limits = [limit for limit in (until, num_steps) if limit]
     assert [horizon.is_reached(step) for step in range(10)] == [any(step >= n for n in limits) for step in range(10)]
+
+
+@pytest.mark.parametrize("is_due", [False, True])
+def test_a_comparison_that_only_some_have_begun_is_given_up_in_a_recovery(is_due: bool) -> None:
+    """This one had sealed step 3, the first after a rescale, before it broke; whoever had not, compares nothing now."""
+    spec = JobSpec(workers=2, audit_every=3 if is_due else 100)
+    loop = TrainingLoop(spec, LocalExchange(2), Recording())  # type: ignore[arg-type]
+    loop.step = loop.audit_at = 3
+    loop.audit.take(compare=True, whole=False)
+    loop.audit_after_recovery(3)
+    assert (loop.audit_at, bool(loop.audit.digests)) == (4, is_due)

@@ -6,15 +6,14 @@ of the recipes balanced_lstm (with 1,000 words) and balanced_cnn (with half of t
 all patterns keep equally many weights. The paper's claim: balanced is as good as random, block is worse. `--short`
 shows what comes of it when there is little retraining.
 
-    python -m benchmarks.recipes.balanced.accuracy lstm cnn        (resumes; one seed of a model takes minutes)
-    python -m benchmarks.recipes.balanced.accuracy                 (the table of what there is)
+One seed of a model takes minutes. Every setting is kept when it is done; a run that was broken off goes on.
+
+    python -m benchmarks.recipes.balanced.accuracy
 """
 
 from __future__ import annotations
 
-import argparse
 import copy
-import json
 import math
 import tempfile
 import time
@@ -29,9 +28,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from benchmarks.lib.measure import RESULTS, save
+from benchmarks.lib.options import Options, parsed, parser
+from benchmarks.lib.result import Rows
 from benchmarks.recipes.balanced.tables import SPARSITIES, accuracy
-from benchmarks.recipes.kept import code_of, command_of, locked
+from benchmarks.recipes.kept import code_of
 from isoscale.recipes import balanced_cnn, balanced_lstm
 from isoscale.recipes.balanced.patterns import PATTERNS
 from isoscale.recipes.balanced.pruning import Pruner, weights_of
@@ -39,7 +39,7 @@ from isoscale.recipes.balanced.schedule import Schedule
 from isoscale.recipes.catalogue import find
 from isoscale.recipes.data import images
 
-NAME = "recipes_balanced_accuracy"
+RESULT, MINUTES = "recipes_balanced_accuracy", 120
 SEEDS = range(5)
 #: the hardest first, since it says most
 SETTINGS = [("dense", "0"), *((p, s) for s in reversed(SPARSITIES) for p in ("balanced", "random", "block"))]
@@ -61,14 +61,14 @@ class Study:
     block_width: int
 
 
-def lstm_study(*, short: bool) -> Study:
+def lstm_study(*, short: bool, tiny: bool) -> Study:
     vocabulary, hidden = 1000, 100
     seen, unseen = balanced_lstm.rows(vocabulary)
-    seen = seen[::2] if short else seen
+    seen, unseen = (seen[:1280:64], unseen[:64]) if tiny else (seen[::2] if short else seen, unseen)
 
     def batches() -> list[tuple[torch.Tensor, torch.Tensor]]:
         order = torch.randperm(len(seen))
-        return [(rows[:, :-1], rows[:, 1:]) for rows in seen[order].split(64)]
+        return [(rows[:, :-1], rows[:, 1:]) for rows in seen[order].split(1 if tiny else 64)]
 
     def loss(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return F.cross_entropy(model(x).flatten(0, 1), y.flatten())
@@ -95,8 +95,8 @@ def lstm_study(*, short: bool) -> Study:
     )
 
 
-def cnn_study(*, short: bool) -> Study:
-    seen, unseen = images.Mnist(train=True, samples=2000), images.Mnist(train=False)
+def cnn_study(*, short: bool, tiny: bool) -> Study:
+    seen, unseen = images.Mnist(train=True, samples=40 if tiny else 2000), images.Mnist(train=False)
     validation = torch.stack([unseen[i][0] for i in range(len(unseen))])
     # Distorting costs as much as training: the same three versions of each image serve all runs.
     torch.manual_seed(0)
@@ -105,7 +105,7 @@ def cnn_study(*, short: bool) -> Study:
 
     def batches() -> list[tuple[torch.Tensor, torch.Tensor]]:
         version = versions[int(torch.randint(len(versions), ()))]
-        return [(version[group], seen.labels[group]) for group in torch.randperm(len(seen)).split(64)]
+        return [(version[group], seen.labels[group]) for group in torch.randperm(len(seen)).split(2 if tiny else 64)]
 
     def judge(model: nn.Module) -> dict[str, float]:
         right = (model(validation).argmax(1) == unseen.labels).double().mean().item()
@@ -144,13 +144,13 @@ def train(study: Study, model: nn.Module, optimizer: torch.optim.Optimizer, prun
                 pruner.after_step(step)
 
 
-def run_seed(name: str, seed: int, scratch: Path, *, short: bool, backwards: bool) -> None:
-    file = file_of(short=short)
-    done = {_key(row) for row in stored(file)}
-    missing = [s for s in SETTINGS if (name, seed, *s) not in done]
+def run_seed(
+    name: str, seed: int, scratch: Path, rows: Rows, settings: list[tuple[str, str]], options: Options
+) -> None:
+    missing = [(p, s) for p, s in settings if rows.find(model=name, seed=seed, pattern=p, sparsity=s) is None]
     if not missing:
         return
-    study = STUDIES[name](short=short)
+    study = STUDIES[name](short=options.short, tiny=options.smoke)
     torch.manual_seed(seed)
     model = study.make()
     optimizer = study.optimizer(model.parameters())
@@ -161,11 +161,9 @@ def run_seed(name: str, seed: int, scratch: Path, *, short: bool, backwards: boo
         optimizer.load_state_dict(state["optimizer"])
     else:
         train(study, model, optimizer, None, study.dense_epochs)
-        torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, dense)
+        save_whole({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, dense)
     steps = study.epochs * len(study.batches())
-    for pattern, sparsity in reversed(missing) if backwards else missing:
-        if (name, seed, pattern, sparsity) in {_key(row) for row in stored(file)}:
-            continue  # another process was here
+    for pattern, sparsity in missing:
         start = time.perf_counter()
         ours = copy.deepcopy(model)
         slots = study.optimizer(ours.parameters())
@@ -181,38 +179,36 @@ def run_seed(name: str, seed: int, scratch: Path, *, short: bool, backwards: boo
         row = {"model": name, "seed": seed, "pattern": pattern, "sparsity": sparsity, **judged}
         row |= {"pruned": round(pruner.sparsity, 4), "seconds": round(time.perf_counter() - start, 1)}
         print(row, flush=True)
-        command = f"{command_of(NAME)} lstm cnn" + (" --short --seeds 0" if short else "")
-        with locked(RESULTS):  # another process may be at work on another model or seed
-            save(file, sorted([*stored(file), row], key=_key), command=command)
+        rows.put(row)
 
 
-def file_of(*, short: bool) -> str:
-    return f"{NAME}_short" if short else NAME
-
-
-def stored(file: str) -> list[dict[str, Any]]:
-    path = RESULTS / f"{file}.json"
-    return list(json.loads(path.read_text())["rows"]) if path.exists() else []
-
-
-def _key(row: dict[str, Any]) -> tuple[str, int, str, str]:
-    return row["model"], row["seed"], row["pattern"], row["sparsity"]
+def save_whole(thing: Any, path: Path) -> None:
+    """Never half a file."""
+    partial = path.with_suffix(".new")
+    torch.save(thing, partial)
+    partial.replace(path)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="*", help="lstm, cnn; none: only print the table of what there is")
-    parser.add_argument("--seeds", type=int, nargs="*", default=list(SEEDS))
-    parser.add_argument("--short", action="store_true", help="a fourth (LSTM) or half (CNN) of the retraining")
-    parser.add_argument("--backwards", action="store_true", help="the hardest last: for a second process")
-    parser.add_argument("--scratch", type=Path, default=Path(tempfile.gettempdir()) / NAME, help="dense models")
-    options = parser.parse_args()
+    made = parser(__doc__)
+    made.add_argument("models", nargs="*", help="lstm, cnn; both by default")
+    made.add_argument("--seeds", type=int, nargs="*", default=[])
+    made.add_argument("--short", action="store_true", help="a fourth (LSTM) or half (CNN) of the retraining")
+    made.add_argument("--scratch", type=Path, help="dense models, to be used again")
+    options = parsed(made)
     torch.set_num_threads(1)
-    options.scratch.mkdir(exist_ok=True)
-    for seed in options.seeds:
-        for name in options.models:
-            run_seed(name, seed, options.scratch, short=options.short, backwards=options.backwards)
-    print(accuracy(stored(file_of(short=options.short))))
+    seeds = options.seeds or list(options.pick(smoke=SEEDS[:1], quick=SEEDS[:1], full=SEEDS))
+    settings = options.pick(smoke=SETTINGS[1:2], quick=SETTINGS[:3], full=SETTINGS)
+    models = options.models or options.pick(smoke=["lstm", "cnn"], quick=["cnn"], full=["lstm", "cnn"])
+    rows = Rows(f"{RESULT}_short" if options.short else RESULT, options, ("model", "seed", "pattern", "sparsity"))
+    with tempfile.TemporaryDirectory() as temporary:
+        scratch = options.scratch or Path(temporary)
+        scratch.mkdir(parents=True, exist_ok=True)
+        for seed in seeds:
+            for name in models:
+                run_seed(name, seed, scratch, rows, settings, options)
+    print(accuracy(rows.all()))
+    rows.finish(sorted(rows.all(), key=lambda row: (row["model"], row["seed"], row["pattern"], row["sparsity"])))
 
 
 if __name__ == "__main__":

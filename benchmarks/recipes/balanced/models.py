@@ -116,8 +116,10 @@ def num_packed(model: nn.Module) -> int:
 
 
 @torch.no_grad()
-def whole_models(timed: Timed, rounds: int) -> list[dict[str, Any]]:
+def whole_models(timed: Timed, rounds: int, *, only_small: bool = False) -> list[dict[str, Any]]:
     torch.manual_seed(0)
+    if only_small:
+        return _images(timed, rounds)
     return [*_language_models(timed, rounds), *_images(timed, rounds), _vgg(timed, max(2, rounds // 6))]
 
 
@@ -157,7 +159,7 @@ def _images(timed: Timed, rounds: int) -> list[dict[str, Any]]:
         packed = pack_model(network, masks, 20, example=(x,))
         work: dict[str, Work] = {"dense": lambda x=x: network(x), "packed": lambda x=x, packed=packed: packed(x)}  # type: ignore[misc]
         name = f"balanced_cnn, {'one image' if images == 1 else f'{images} images'}"
-        rows.append(_row(name, 0.8, packed, timed(work, 10 * rounds // images, hot=True)))
+        rows.append(_row(name, 0.8, packed, timed(work, max(1, 10 * rounds // images), hot=True)))
     return rows
 
 

@@ -9,7 +9,7 @@ roofline there is what reading the bytes once takes, at the bandwidth measured i
 Batches of 8, as in the paper's micro-benchmark: dense is the better of a product with the matrix and with a copy that
 was transposed beforehand. Whole models are in `models` and run with the rest.
 
-    python -m benchmarks.recipes.balanced.speed [--quick]            (about three minutes)
+    python -m benchmarks.recipes.balanced.speed
 """
 
 from __future__ import annotations
@@ -25,13 +25,16 @@ from typing import Any
 import torch
 from torch.nn.functional import linear
 
-from benchmarks.lib.measure import percentile, quick_option, save
+from benchmarks.lib.measure import percentile
+from benchmarks.lib.options import options as chosen
+from benchmarks.lib.result import save
 from benchmarks.recipes.balanced.models import whole_models
 from benchmarks.recipes.balanced.tables import batches, models, speed
 from isoscale.recipes.balanced import kernel
 from isoscale.recipes.balanced.packed import PackedMatrix
 from isoscale.recipes.balanced.patterns import Balanced
 
+RESULT, MINUTES = "recipes_balanced", 4
 #: name, rows, columns, block width, kept in a block
 MATRICES = (
     ("LSTM-1500", 6000, 1500, 50, 25),
@@ -53,6 +56,8 @@ IN_BATCHES = (
     ("16384 x 8192", 16384, 8192, 64, 32),
     ("16384 x 8192", 16384, 8192, 64, 6),
 )
+#: what a smoke run takes
+SMALL = (("small", 400, 200, 50, 10),)
 BATCH = 8
 #: more than any cache holds
 COLD_BYTES = 256 << 20
@@ -177,14 +182,14 @@ def bandwidth_gb_s(rounds: int) -> float:
 
 
 def main() -> None:
-    options = quick_option(__doc__ or "")
+    options = chosen(__doc__)
     warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
     torch.set_num_threads(1)
-    rounds = 20 if options.quick else 150
-    gb_s = bandwidth_gb_s(8)
+    rounds = options.pick(smoke=4, quick=20, full=150)
+    gb_s = bandwidth_gb_s(options.pick(smoke=1, quick=8, full=8))
     rows = []
-    for matrix in MATRICES:
-        for hot in (True, False):
+    for matrix in SMALL if options.smoke else MATRICES:
+        for hot in (True,) if options.smoke else (True, False):
             row = measure(*matrix, hot=hot, rounds=rounds)
             read_us = {name: round(size / gb_s * 1e3, 1) for name, size in row["mbytes"].items()}
             rows.append({**row, "read_once_us": read_us})
@@ -197,18 +202,22 @@ def main() -> None:
                 flush=True,
             )
     in_batches = []
-    for matrix in IN_BATCHES:
+    for matrix in SMALL if options.smoke else IN_BATCHES:
         in_batches.append(
-            measure_batch(*matrix, rounds=max(rounds // 20, rounds * 36_000_000 // (16 * matrix[1] * matrix[2])))
+            measure_batch(
+                *matrix,
+                rounds=rounds
+                if options.smoke
+                else max(rounds // 20, rounds * 36_000_000 // (16 * matrix[1] * matrix[2])),
+            )
         )
         print(batches(in_batches[-1:]).splitlines()[-1], flush=True)
-    of_models = whole_models(timed, rounds // 4)
+    of_models = whole_models(timed, max(1, rounds // 4), only_small=options.smoke)
     print(speed(rows), batches(in_batches), models(of_models), sep="\n\n")
-    if not options.quick:
-        compiled = kernel.load()
-        assert compiled is not None
-        facts = {"bandwidth_gb_s": gb_s, "kernel_path": compiled.best_path, "threads": 1}
-        save("recipes_balanced", rows, models=of_models, batches=in_batches, **facts)
+    compiled = kernel.load()
+    assert compiled is not None
+    facts: dict[str, Any] = {"bandwidth_gb_s": gb_s, "kernel_path": compiled.best_path, "threads": 1}
+    save(RESULT, rows, options, models=of_models, batches=in_batches, **facts)
 
 
 if __name__ == "__main__":

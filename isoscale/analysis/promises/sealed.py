@@ -1,4 +1,4 @@
-"""No sealed step is done again while an executor that saw it sealed is alive."""
+"""No sealed step is done again while an executor that saw it sealed is alive and has not been let go."""
 
 from __future__ import annotations
 
@@ -69,6 +69,8 @@ def _why_not_gone(
     """What is wrong with the end of an executor that held the steps; "" if nothing is, or nobody can tell."""
     if any(end.entry.index < at.index for end in history.ends.get(executor, ())):
         return "held them, was alive, and was killed by mistake" if executor in mistakes else ""
+    if _was_let_go(history, executor, at.index):
+        return ""
     if history.life_of(at).number == _life_of_last_step(history, at.index):
         return "had sealed them and was not lost"
     if _appears(history, executor, at.index):
@@ -119,6 +121,14 @@ def _holders(history: History, at: int, step: int) -> set[ExecutorId]:
     of = [one for one in history.generations if since <= one.entry.index < at]
     held = next((n for n, one in enumerate(of) if (one.life, one.number) == (first.life, first.generation)), 0)
     return {member for one in of[held:] for member in one.members}
+
+
+def _was_let_go(history: History, executor: ExecutorId, at: int) -> bool:
+    """Others have sealed a step without it, so it was told to leave; its end may not be written yet."""
+    of = [one for one in history.generations if one.entry.index < at]
+    last = max((number for number, one in enumerate(of) if executor in one.members), default=-1)
+    later = {(one.life, one.number) for one in of[last + 1 :]}
+    return any((one.life, one.generation) in later for one in history.steps if one.entry.index < at)
 
 
 def _begun(history: History) -> list[Generation]:

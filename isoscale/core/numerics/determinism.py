@@ -8,6 +8,7 @@ knows what kernels really compute (`isoscale.core.numerics.fingerprint`), and ne
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
@@ -19,7 +20,16 @@ from isoscale.errors import DeterminismError, UserError
 from isoscale.kinds import CAP_VARIABLES, NumericProfile, profile_named
 from isoscale.types import Level
 
-__all__ = ["Factors", "Level", "apply", "differences", "factors", "flushes_denormals", "profile_in_force"]
+__all__ = [
+    "Factors",
+    "Level",
+    "apply",
+    "differences",
+    "factors",
+    "flushes_denormals",
+    "profile_in_force",
+    "settle_compiler",
+]
 
 # Beside the caps: variables that change the bits of kernels which are otherwise fixed.
 _OTHER_VARIABLES = frozenset(
@@ -86,7 +96,7 @@ def apply(level: Level, threads: int, profile: NumericProfile | str = "") -> Non
 
     is_strict = level != "off"
     torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(is_strict)
+    _use_deterministic_algorithms(is_strict)
     torch.backends.cudnn.deterministic = is_strict
     torch.backends.cudnn.benchmark = False
     if not profile.nnpack:
@@ -96,6 +106,15 @@ def apply(level: Level, threads: int, profile: NumericProfile | str = "") -> Non
         torch.set_float32_matmul_precision("highest")
         if profile.needs_cuda:
             _fix_cuda_algorithms()
+
+
+def settle_compiler(level: Level) -> None:
+    """When set-up is over, if the script has torch.compile: what is compiled must not depend on what this process has
+    seen before. Each shape has a graph of its own, and too many of them are an error, not a return to eager code."""
+    compiler = sys.modules.get("torch._dynamo.config")
+    if compiler is not None and level != "off":
+        compiler.automatic_dynamic_shapes = False  # type: ignore[attr-defined]
+        compiler.fail_on_recompile_limit_hit = True  # type: ignore[attr-defined]
 
 
 def factors(environ: Mapping[str, str] | None = None) -> Factors:
@@ -156,6 +175,15 @@ def _assignments(names: frozenset[str], environ: Mapping[str, str]) -> str:
     return " ".join(f"{name}={environ[name]}" for name in sorted(names) if name in environ)
 
 
+def _use_deterministic_algorithms(is_strict: bool) -> None:
+    """As torch's function, which imports all of the compiler, in 1.3 s, to set one flag of it."""
+    if "torch._inductor.config" in sys.modules:
+        torch.use_deterministic_algorithms(is_strict)
+    else:
+        env.set_variable("TORCHINDUCTOR_DETERMINISTIC", "1" if is_strict else "0")
+        torch._C._set_deterministic_algorithms(is_strict, warn_only=False)
+
+
 def _fix_cuda_algorithms() -> None:
     """Untested: no machine with a GPU has run it yet."""
     torch.backends.cuda.matmul.allow_tf32 = False
@@ -169,7 +197,10 @@ def _fix_cuda_algorithms() -> None:
     torch.backends.cuda.enable_math_sdp(True)
 
 
+#: the smallest normal number
+_SMALLEST = sys.float_info.min
+
+
 def flushes_denormals() -> bool:
-    """By trying: torch has `set_flush_denormal` and no way to ask."""
-    smallest_half = torch.full((1,), 2.0**-140, dtype=torch.float32, device="cpu")
-    return (smallest_half * 0.5).item() == 0.0
+    """By trying: torch has `set_flush_denormal` and no way to ask. The processor has one setting, for doubles, too."""
+    return _SMALLEST * 0.5 == 0.0

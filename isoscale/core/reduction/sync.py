@@ -39,6 +39,8 @@ class GradientSync:
         self._waits: list[Callable[[], None]] = []
         self._buckets: list[BucketSync] = []
         self._broken: ExchangeBrokenError | None = None
+        #: False once somebody kept what was lent beyond a step: copies cost less than memory of one's own
+        self._lends = True
         self.layout = first_layout(params, caps, find_unused=find_unused)
         self._prepare()
 
@@ -61,8 +63,24 @@ class GradientSync:
         self._waits = []
         self._armed = False
         self._broken = None
+        for b, bucket in enumerate(self._buckets):
+            if bucket.memory is not None and bucket.memory.is_borrowed:
+                # What the last step gave is still in use, by gradients that were not cleared or by whoever kept them.
+                self._buckets[b] = bucket_sync(self.layout.buckets[b], self._params, self._exchange, self._order)
+                self._lends = False
         for bucket in self._buckets:
             bucket.begin_step()
+
+    def lend(self, index: int, like: torch.Tensor) -> torch.Tensor | None:
+        """A parameter's result as memory that is the caller's, in place of a copy into `like`; None: copy it.
+
+        The memory is taken back when nobody has it any more; as long as somebody does, other memory is used.
+        """
+        b, place = self._place_of[index]
+        memory = self._buckets[b].memory
+        if memory is None or not self._lends or self._exchange.broken:
+            return None
+        return memory.lend(place, like)
 
     def take(self, logical_rank: int, grads: list[torch.Tensor]) -> None:
         """A finished turn's gradients, one per parameter; they are only read."""
@@ -82,14 +100,12 @@ class GradientSync:
             self._next = 0
         return self._armed
 
-    def ready(self, index: int) -> None:
+    def ready(self, index: int, grad: torch.Tensor) -> None:
         """Called inside backward when a parameter's gradient of the armed turn is complete."""
         b, place = self._place_of[index]
-        grad = self._params[index].grad
-        assert grad is not None
         self._buckets[b].stage(self._last_rank, place, grad)
         self._missing[b] -= 1
-        if self._broken is not None:
+        if self._missing[b] or self._broken is not None:
             return
         try:
             while self._next < len(self._buckets) and self._missing[self._next] == 0 and self._launch_if():
@@ -122,4 +138,5 @@ class GradientSync:
         self._waits = []
         self._buckets = []
         self._buckets = [bucket_sync(bucket, self._params, self._exchange, self._order) for bucket in buckets]
-        self._place_of = {i: (b, place) for b, bucket in enumerate(buckets) for place, i in enumerate(bucket.params)}
+        places = {i: (b, place) for b, bucket in enumerate(buckets) for place, i in enumerate(bucket.params)}
+        self._place_of = [places[i] for i in range(len(self._params))]

@@ -21,18 +21,40 @@ from types import CodeType, ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from isoscale.backends.seam import Launch
     from isoscale.types import JobSpec
 
-__all__ = ["LAUNCHER", "command_of", "main", "run"]
+__all__ = ["LAUNCHER", "command_of", "launch_of", "main", "run"]
 
 #: this file
 LAUNCHER = os.path.abspath(__file__)
+#: `main`, for a process that is there already
+_ENTRY = "isoscale.runtime.code.launch:main"
 
 
 def command_of(spec: JobSpec, *, kept: bool, script: str = "") -> list[str]:
     """What starts a job's script, or where it lies elsewhere, `script`; `kept` if the environment names a manifest."""
     what = ["-m", spec.module] if spec.module else [script or spec.script]
     return [sys.executable, *([LAUNCHER] if kept else []), *what, *spec.script_args]
+
+
+def launch_of(
+    spec: JobSpec, environment: Mapping[str, str], log: Path, *, kept: bool, newcomer: bool = False
+) -> Launch:
+    """As `command_of`, for a backend. Without kept code only a fresh process can run it."""
+    from isoscale.backends.seam import Launch
+
+    command = command_of(spec, kept=kept)
+    return Launch(
+        command=tuple(command),
+        entry=_ENTRY if kept else "",
+        arguments=tuple(command[2:]) if kept else (),
+        environment=environment,
+        log=log,
+        newcomer=newcomer,
+    )
 
 
 def main(arguments: list[str]) -> NoReturn:
@@ -56,8 +78,9 @@ def main(arguments: list[str]) -> NoReturn:
 
 def run(tree: Any, script: str, module: str, arguments: list[str]) -> NoReturn:
     """Ends the process as Python does after a script. `sys.path` must not have an entry for a script yet."""
-    from isoscale.runtime.code import hook, imports
+    from isoscale.runtime.code import hook, imports, script_end
 
+    script_end.launched()
     hook.install(tree)
     imports.watch(tree)
     sys.argv[:] = [script, *arguments]
@@ -70,11 +93,14 @@ def run(tree: Any, script: str, module: str, arguments: list[str]) -> NoReturn:
     try:
         code = _prepare_module(main_module, module) if module else _prepare_script(main_module, tree, script)
         exec(code, main_module.__dict__)
-    except (SystemExit, KeyboardInterrupt):
+    except (SystemExit, KeyboardInterrupt) as error:
+        script_end.script_ended(error)
         raise
     except BaseException as error:
         _show(error)
+        script_end.script_ended(error)
         sys.exit(1)
+    script_end.script_ended(None)
     sys.exit(0)
 
 

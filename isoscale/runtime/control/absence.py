@@ -6,10 +6,10 @@ import contextlib
 import json
 from pathlib import Path
 
-from isoscale.backends.local import is_stopped, lives
+from isoscale.backends.host_id import machine_id
+from isoscale.backends.system import is_stopped, lives
 from isoscale.errors import UserError
 from isoscale.runtime.control.executor_link import ADDRESS_FILE
-from isoscale.runtime.control.host_id import machine_id
 
 __all__ = ["absent", "stopped"]
 

@@ -28,13 +28,13 @@ from typing import IO, Any
 import msgspec
 
 from isoscale import limits
-from isoscale.backends.local import born
+from isoscale.backends.host_id import machine_id
+from isoscale.backends.system import born
 from isoscale.errors import UserError
 from isoscale.kinds import DeviceSet
 from isoscale.protocol.files import read_small, read_small_json, write_json_atomic, write_text_atomic
 from isoscale.runtime.control.absence import stopped
 from isoscale.runtime.control.executor_link import ADDRESS_FILE
-from isoscale.runtime.control.host_id import machine_id
 from isoscale.types import JobSpec, Settings
 
 __all__ = [
@@ -46,7 +46,9 @@ __all__ = [
     "control_directory",
     "memory_directory",
     "read_address",
+    "read_job",
     "read_token",
+    "run_id",
     "saved",
 ]
 
@@ -124,18 +126,12 @@ class Control:
 
     def load_job(self) -> SavedJob:
         """Raises UserError if there is no run here."""
-        path = self.path / "job.json"
-        try:
-            job = msgspec.json.decode(read_small(path), type=SavedJob, dec_hook=lambda _, text: Path(text))
-            check_spec(job.spec)
-            return job
-        except (OSError, ValueError, RecursionError) as error:
-            raise UserError(
-                field="DIR",
-                value=self.path.parent,
-                problem=f"no job to go on with (control/job.json: {getattr(error, 'strerror', None) or error})",
-                remedy="give the directory of a run",
-            ) from None
+        return read_job(self.path.parent)
+
+    def forget_result(self) -> None:
+        """The job goes on beyond its end."""
+        with contextlib.suppress(OSError):
+            (self.path / "result.json").unlink(missing_ok=True)
 
     def save_executors(self, executors: dict[int, dict[str, Any]]) -> None:
         write_json_atomic(self.path / "executors.json", {str(e): fields for e, fields in executors.items()})
@@ -175,6 +171,22 @@ class Control:
         return 0
 
 
+def read_job(out: Path) -> SavedJob:
+    """Raises UserError if there is no run here."""
+    try:
+        data = read_small(control_directory(out) / "job.json")
+        job = msgspec.json.decode(data, type=SavedJob, dec_hook=lambda _, text: Path(text))
+        check_spec(job.spec)
+        return job
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(
+            field="DIR",
+            value=out,
+            problem=f"no job to go on with (control/job.json: {getattr(error, 'strerror', None) or error})",
+            remedy="give the directory of a run",
+        ) from None
+
+
 @contextlib.contextmanager
 def closed_on_error(control: Control) -> Iterator[None]:
     """Somebody else may have the directory, if nothing comes of this start."""
@@ -209,6 +221,11 @@ def memory_directory(token: str, *, make: bool = False) -> Path | None:
         if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077:
             return path
     return None
+
+
+def run_id(token: str) -> str:
+    """A name of the run for trackers: as constant as its token, which nobody learns from it."""
+    return hashlib.sha256(f"run id {token}".encode()).hexdigest()[:16]
 
 
 def _cannot_write(field: str, out: Path, error: OSError) -> UserError:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, cast
@@ -23,13 +23,16 @@ from typing import Any, cast
 from websockets.exceptions import WebSocketException
 from websockets.sync.client import ClientConnection
 
+from isoscale.backends.seam import Device
 from isoscale.errors import IsoscaleError, UserError
 from isoscale.protocol import messages as m
 from isoscale.protocol.events import read_events
-from isoscale.protocol.status import JobStatus
+from isoscale.protocol.status import GrantStatus, JobStatus
 from isoscale.runtime.control.absence import absent, stopped
 from isoscale.runtime.control.directory import read_address
+from isoscale.runtime.control.ended import is_over
 from isoscale.runtime.control.executor_link import open_socket
+from isoscale.runtime.control.grants import DeviceGrant, device_named, read_grant, write_grant
 
 __all__ = ["JobHandle", "RequestRefusedError"]
 
@@ -61,17 +64,25 @@ class JobHandle:
         self.close()
 
     def close(self) -> None:
+        """The job is not asked for anything any more."""
         socket, self._socket = self._socket, None
         if socket is not None:
             socket.close()
 
     # ---- EDL's calls ----
 
-    def scale_to(self, target: int | str) -> dict[str, Any]:
-        """A number of executors, or a device set such as "cpu*2+cpu-sse*1"."""
-        return self._ask(m.Scale(target=str(target)))
+    def scale_to(
+        self, target: int | str | None = None, *, batch: int | None = None, reason: str = "asked"
+    ) -> dict[str, Any]:
+        """A number of executors, or a device set such as "cpu*2+cpu-sse*1"; with `batch` the batch size of every
+        logical worker too, which changes with them, or alone where no target is given."""
+        if target is None and batch is None:
+            problem, remedy = "neither devices nor a batch size", "give one of them, or both"
+            raise UserError(field="scale_to", value="nothing", problem=problem, remedy=remedy)
+        return self._ask(m.Scale(target="" if target is None else str(target), batch=batch, reason=reason))
 
     def scale_out(self, count: int = 1) -> dict[str, Any]:
+        """More executors."""
         return self._ask(m.Scale(target=f"+{count}", reason="scale out"))
 
     def scale_in(self, count: int = 1, *, executors: tuple[int, ...] = ()) -> dict[str, Any]:
@@ -92,7 +103,67 @@ class JobHandle:
         accepted = self._ask(m.Stop(now=now))
         return self.wait_answer(accepted["request"]) if wait else accepted
 
+    # ---- of a job that a cluster service runs ----
+
+    def grant(
+        self,
+        number: int,
+        devices: Sequence[Device | str],
+        *,
+        batch: int | None = None,
+        within_s: float | None = None,
+        reason: str = "granted",
+    ) -> dict[str, Any]:
+        """These devices and no others, from now on: written down first, then told. Higher numbers override lower ones.
+
+        With `within_s` what is taken away is free by then: whoever cannot leave is ended, and the others do the open
+        step again. What was given up is in `held()["abandoned_s"]`.
+        """
+        return self._grant(number, devices, batch, m.Grant(number=number, within_s=within_s, reason=reason))
+
+    def pause(
+        self, number: int, *, within_s: float | None = None, force: bool = False, reason: str = "paused"
+    ) -> dict[str, Any]:
+        """Save the state and end: the job holds no device when its coordinator is gone, and has the word "paused".
+
+        With `within_s` the open step is given up if it does not end in time. Raises RequestRefusedError if the state
+        cannot be written by then, with what would be lost, unless `force`.
+        """
+        if within_s is not None and not force and (loss := self.loss(within_s)):
+            raise RequestRefusedError(loss)
+        return self._grant(number, (), None, m.Grant(number=number, within_s=within_s, reason=reason))
+
+    def cancel(self, number: int, reason: str = "cancelled") -> dict[str, Any]:
+        """End at once, saving nothing."""
+        return self._grant(number, (), None, m.Grant(number=number, cancel=True, reason=reason))
+
+    def held(self) -> GrantStatus:
+        """What the job holds, and by which grant it goes. Raises RequestRefusedError if no service runs it."""
+        status = self.status()
+        if "grant" not in status:
+            raise RequestRefusedError(f"{self.directory}: no service runs this job")
+        return status["grant"]
+
+    def loss(self, within_s: float) -> str:
+        """What a pause within so many seconds would lose of committed work; "" if nothing, as far as is known."""
+        held = self.held()
+        if not held["unsaved_steps"] or (held["write_s"] or 0.0) <= within_s:
+            return ""
+        return (
+            f"its state took {held['write_s']:.1f} s to write: within {within_s:g} s the newest checkpoint counts, and "
+            f"{held['unsaved_steps']} committed steps will be trained again"
+        )
+
+    def _grant(self, number: int, devices: Sequence[Device | str], batch: int | None, told: m.Grant) -> dict[str, Any]:
+        named = tuple(device_named(one) if isinstance(one, str) else one for one in devices)
+        before = read_grant(self.directory)
+        job = before.job if before is not None else ""
+        if not write_grant(self.directory, DeviceGrant(number=number, devices=named, batch=batch, job=job)):
+            raise RequestRefusedError(f"grant {number}: a newer one is on the disk")
+        return self._ask(told)
+
     def status(self) -> JobStatus:
+        """What `isoscale status --json` prints."""
         return cast(JobStatus, self._ask(m.GetStatus()))
 
     def profile(self) -> dict[str, Any]:
@@ -118,7 +189,7 @@ class JobHandle:
         self,
         request: int,
         timeout_s: float | None = None,
-        on_wait: Callable[[JobStatus], None] = lambda status: None,
+        on_wait: Callable[[JobStatus], None] | None = None,
     ) -> dict[str, Any]:
         """Until the request of this id (`request` in what the call gave) is answered: its `outcome` and `detail`.
 
@@ -133,7 +204,8 @@ class JobHandle:
             for one in status["requests"]:
                 if one["id"] == request and one["outcome"] is not None:
                     return dict(one)
-            on_wait(status)
+            if on_wait is not None:
+                on_wait(status)
             if time.monotonic() > deadline:
                 raise TimeoutError(f"request {request}: no answer after {timeout_s} s")
             time.sleep(_POLL_S)
@@ -179,7 +251,10 @@ class JobHandle:
 
     def _connect(self) -> ClientConnection:
         """To the coordinator that the run's directory names now."""
-        url, token = read_address(self.directory)
+        try:
+            url, token = read_address(self.directory)
+        except UserError as nobody:
+            raise (is_over(self.directory) or nobody) from None
         if (error := stopped(self.directory)) is not None:
             raise error  # it would take the connection, and never answer
         try:

@@ -19,8 +19,9 @@ def conclude(result: RunResult, outcome: Done | Fail | Stop, *, rescued: bool) -
                 result.exit_code = EXIT_ELSEWHERE
             return Emit("finished", {"step": outcome.step, "digest": outcome.digest})
         case Stop():
-            result.exit_code, result.error = outcome.exit_code, outcome.told
-            return Emit("stopped", {"step": result.step, "saved": outcome.saved, "error": result.error})
+            result.exit_code, result.error, result.paused = outcome.exit_code, outcome.told, outcome.paused
+            fields = {"step": result.step, "saved": outcome.saved, "error": result.error}
+            return Emit("stopped", {**fields, "paused": True} if outcome.paused else fields)
     error = outcome.error
     result.exit_code = error.reported_exit_code if isinstance(error, ReportedError) else error.exit_code
     result.error, result.traceback = str(error), outcome.traceback

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, cast
 
+from isoscale.batches import BatchChange, recorded_changes
 from isoscale.clock import Clock
 from isoscale.errors import UserError
 from isoscale.protocol import messages as m
@@ -26,6 +28,8 @@ _MAX_WAITING = 100_000
 #: more than an executor keeps to say again to the next coordinator (`runtime.control.executor_link`)
 _MAX_SEEN = 200_000
 _SPEED_EVERY = 5
+
+Show = Callable[[], object]
 
 
 class Observer(Protocol):
@@ -58,6 +62,8 @@ class RunResult:
     saved: str = ""
     error: str = ""
     traceback: str = ""
+    #: ended, saved, because its service gave its devices to others
+    paused: bool = False
     seconds: float = 0.0
     loss: float | None = None
     logged: dict[str, Any] = field(default_factory=dict)
@@ -65,6 +71,11 @@ class RunResult:
     streams: dict[str, StreamStatus] = field(default_factory=dict)
     #: every logical worker's values per step, when the job records
     records: list[dict[str, dict[int, str]]] = field(default_factory=list)
+    #: of one logical worker: at the beginning, and now; 0 where it cannot change
+    begun_with: int = 0
+    batch_size: int = 0
+    #: as it was last measured
+    noise_scale: float | None = None
     num_rescales: int = 0
     num_lost: int = 0
 
@@ -78,12 +89,16 @@ class Journal:
         path = Path(spec.out) / "events.jsonl"
         #: unix seconds: what executors tell now did not happen before
         self._told_at = clock.now()
+        #: and of the run's first event
+        self._began = self._told_at
         self._seen_logs = _Seen()
         self._seen_streamed = _Seen()
         #: the highest step that any coordinator has seen committed, and how often everybody was lost since
         self.reached = self.attempts = 0
         #: ids below this one were used by an earlier coordinator
         self.num_executors = 0
+        #: how the batch size was changed, by step
+        self._batches: dict[int, BatchChange] = {}
         #: requests that an earlier coordinator has accepted and not answered, by id; and the highest id
         self.open_requests: dict[int, dict[str, Any]] = {}
         self.last_request = 0
@@ -104,8 +119,9 @@ class Journal:
 
     def _read_back(self, path: Path) -> None:
         """What an earlier coordinator has written."""
-        for event in read_events(path):
+        for number, event in enumerate(read_events(path)):
             self._told_at = _seconds(event.get("t"), self._told_at)
+            self._began = self._told_at if number == 0 else self._began
             if event["event"] == "step":
                 self.result.step, self.result.loss = event["step"], _number(event["loss"])
                 if event["step"] > self.reached:
@@ -116,6 +132,9 @@ class Journal:
                 self.attempts = 0  # whoever goes on from there has decided to
             elif event["event"] in ("executor_started", "executor_joined"):
                 self.num_executors = max(self.num_executors, event["executor"] + 1)
+            elif event["event"] == "batch":
+                self._batches |= {change.step: change for change in recorded_changes([event])}
+                self.result.batch_size = event["to"]
             elif event["event"] == "request":
                 self.open_requests[event["id"]] = event
                 self.last_request = max(self.last_request, event["id"])
@@ -128,6 +147,11 @@ class Journal:
             elif event["event"] in ("partitions", "pass_ended"):
                 key = (event["event"], event["stream"], event["step"], event["handed_out"], event["epoch"])
                 self._seen_streamed.add(key)
+
+    @property
+    def batches(self) -> tuple[BatchChange, ...]:
+        """How the batch size was changed so far, in order of steps."""
+        return tuple(self._batches[step] for step in sorted(self._batches))
 
     def rewind(self, step: int) -> None:
         """Training goes on from a checkpoint: steps after it come again."""
@@ -167,6 +191,9 @@ class Journal:
         """`late_s`: how long ago it was committed."""
         if message.step <= self.result.step:
             return  # done again after a failure, or reported again
+        self.reached = max(self.reached, message.step)
+        if message.noise_scale is not None:
+            self.result.noise_scale = message.noise_scale
         self.result.step, self.result.loss = message.step, message.loss
         self.result.epoch, self.result.total = message.epoch, message.total
         self._write(
@@ -181,19 +208,45 @@ class Journal:
                 "loader": message.loader,
                 "batch": message.batch,
                 "of": message.of,
+                **({} if message.noise_scale is None else {"noise_scale": message.noise_scale}),
             },
             late_s=late_s,
         )
         self._observer.on_step(message, message.executors)
 
-    def on_logged(self, message: m.Logged, late_s: float = 0.0) -> None:
+    def on_logged(self, message: m.Logged, late_s: float = 0.0, then: Callable[[Show], object] = lambda f: f()) -> None:
+        """`then` calls what shows it, when it is time."""
         key = (message.step, message.epoch, repr(sorted(message.values)))
         if key in self._seen_logs:
             return
         self._seen_logs.add(key)
         self.result.logged |= message.values
         self._write("log", {"step": message.step, "epoch": message.epoch, **message.values}, late_s=late_s)
-        self._observer.on_log(message)
+        then(lambda: self._observer.on_log(message))
+
+    def on_declared(self, message: m.Declared) -> None:
+        self.result.batch_size = self.result.batch_size or message.size
+        self.result.begun_with = self.result.begun_with or message.size
+
+    def on_rebatched(self, message: m.Rebatched) -> None:
+        """Once, also when it is told again, or done again after a restart. What was undone has changed nothing."""
+        if message.error or message.old == message.new:
+            return
+        self.result.batch_size = message.new
+        known = self._batches.get(message.step)
+        if known is not None and known.size == message.new:
+            return
+        fields = {
+            "step": message.step,
+            "from": message.old,
+            "to": message.new,
+            "reason": message.reason,
+            "factor": message.factor,
+            "learning_rates": list(message.learning_rates),
+            "measured": message.measured,
+        }
+        self._batches[message.step] = recorded_changes([{"event": "batch", **fields}])[0]
+        self.write("batch", **fields)
 
     def on_streamed(self, message: m.Streamed) -> None:
         fields = message.fields
@@ -233,7 +286,7 @@ class Journal:
 
     # ---- the end ----
 
-    def close(self, executors: list[m.Hello], place: Path, *, rescued: bool = False) -> None:
+    def close(self, executors: list[m.Hello], place: Path, *, rescued: bool = False, command: str = "") -> None:
         """`place` is where the run's directory is, or, `rescued`, another one because that is gone."""
         result = self.result
         summary = {
@@ -243,6 +296,10 @@ class Journal:
             "digest": result.digest,
             "loss": result.loss if result.loss is None or result.loss == result.loss else str(result.loss),
             "seconds": round(result.seconds, 3),
+            "began": round(self._began, 3),
+            "ended": round(self._clock.now(), 3),
+            "command": command,
+            "result": result.saved,
             "stop_reason": result.stop_reason,
             "error": result.error,
             "logged": {k: v if v == v else str(v) for k, v in result.logged.items()},
@@ -251,6 +308,9 @@ class Journal:
             "lost": result.num_lost,
             "job": asdict(self._spec),
         }
+        if result.begun_with:
+            plan = [asdict(change) for change in self.batches]
+            summary["batch"] = {"begun_with": result.begun_with, "size": result.batch_size, "plan": plan}
         try:
             write_json_atomic(place / "summary.json", summary)
         except (OSError, ValueError) as error:

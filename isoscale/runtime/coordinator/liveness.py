@@ -10,7 +10,7 @@ TCP tries again after as long as it has already waited. Times are the coordinato
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Set
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -104,16 +104,16 @@ class Liveness:
         return max(limit, self.settings.lost_after_s) if together and len(self._crowd) > 1 else limit
 
     def judge(
-        self, silences: Mapping[int, float], roster: Roster, local: Mapping[int, int], is_stopped: Callable[[int], bool]
+        self, silences: Mapping[int, float], roster: Roster, local: Set[int], is_stopped: Callable[[int], bool]
     ) -> list[tuple[int, KillReason]]:
         """Who is to be ended: a stopped or hung executor is dead for the others, and is made so.
 
-        After `listen`. `local` are the process ids of those on this machine, of which `is_stopped` asks the system.
+        After `listen`. `local` are those whose processes can be asked about, by `is_stopped`.
         """
         waited_s, found = roster.waited_s(), []
         for executor, silent in silences.items():
             if executor in local:
-                stopped = partial(is_stopped, local[executor])
+                stopped = partial(is_stopped, executor)
                 verdict = self.why_dead(executor, silent, roster.last_beat(executor), waited_s, stopped)
             else:
                 verdict = self.too_silent(executor, silent, local=False)

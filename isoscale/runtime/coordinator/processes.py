@@ -1,4 +1,4 @@
-"""The executor processes of a job on the coordinator's machine: started with what they need, watched, ended.
+"""The executor processes of a job that its backend has started: given what they need, watched, ended.
 
 Says when one has ended and why; what that means for the job is `runtime.membership.state_machine`'s affair.
 """
@@ -7,30 +7,39 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+import secrets
+import signal
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from isoscale import env
 from isoscale.backends.leftovers import Lineage, end_leftovers, marks_of
-from isoscale.backends.local import ALLOCATOR, AdoptedProcess, LocalProcess, born, start_process
-from isoscale.kinds import executor_environment, profile_named, profile_of
-from isoscale.runtime.code.launch import command_of
-from isoscale.runtime.control.host_id import machine_id
+from isoscale.backends.local import training_environment
+from isoscale.backends.seam import Backend, Device, DeviceLeaving, ExecutorProcess, Identity, Launch, Notice
+from isoscale.backends.system import is_executor
+from isoscale.errors import StartError
+from isoscale.kinds import NumericProfile, profile_named, profile_of
+from isoscale.protocol import messages as m
+from isoscale.runtime.code.launch import launch_of
 from isoscale.runtime.control.server import ControlServer
 from isoscale.runtime.control.trail import trail_path, whereabouts_of
 from isoscale.types import JobSpec, Whereabouts
 
-__all__ = ["FAREWELL_S", "Processes", "log_of"]
+__all__ = ["FAREWELL_S", "Processes", "log_of", "profile_for"]
 
 #: how long the last words of an executor may take to arrive
 FAREWELL_S = 5.0
+#: how long a device may take to be free of what an executor left behind
+_SWEEP_S, _POLL_S = 30.0, 0.02
 
 
 class Processes:
     def __init__(
         self,
         spec: JobSpec,
+        backend: Backend,
         server: ControlServer,
         token_file: Path,
         on_ended: Callable[[int, str, str, Whereabouts | None], None],
@@ -42,15 +51,25 @@ class Processes:
         """
         self._trails = trails
         self._spec = spec
+        self._backend = backend
         self._server = server
         self._token_file = token_file
         self._on_ended = on_ended
         #: the manifest of the code that they run
         self.code: Path | None = None
-        self._by_executor: dict[int, LocalProcess | AdoptedProcess] = {}
+        self._by_executor: dict[int, ExecutorProcess] = {}
+        #: by which executors prove that a process is theirs
+        self._keys: dict[int, str] = {}
+        #: devices of those that are being started
+        self._starting: dict[int, str] = {}
+        #: devices on which something may be alive that an executor has started and left behind
+        self._unswept: dict[int, str] = {}
+        #: chooses the device of a new executor
+        self.free_device: Callable[[str, Collection[str]], Device] = backend.free_device
         self._reasons: dict[int, str] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._sweeps: set[asyncio.Future[object]] = set()
+        backend.listen(self._on_notice)
 
     def __contains__(self, executor: int) -> bool:
         return executor in self._by_executor
@@ -63,34 +82,63 @@ class Processes:
         self._spec, self._token_file = spec, token_file
 
     def pid_of(self, executor: int) -> int:
-        return self._by_executor[executor].pid
+        return self._by_executor[executor].identity.pid
+
+    def is_stopped(self, executor: int) -> bool:
+        """By a signal, so that it cannot answer."""
+        return self._by_executor[executor].is_stopped()
 
     def identities(self) -> dict[int, dict[str, Any]]:
         """By which a later coordinator knows them again."""
-        machine = machine_id()
         return {
-            executor: {"pid": process.pid, "born": born(process.pid), "machine": machine}
+            executor: {**asdict(process.identity), "key": self._keys.get(executor, "")}
             for executor, process in self._by_executor.items()
         }
 
     async def start(self, executor: int, kind: str, *, newcomer: bool) -> int:
-        """Its process id; OSError if it cannot be started."""
-        command = command_of(self._spec, kept=self.code is not None)
-        log = log_of(self._spec, executor)
-        process = await start_process(command, self._environment(executor, kind), log, newcomer=newcomer)
+        """Its process id. Raises StartError."""
+        device = await self._device_for(kind)
+        self._keys[executor] = secrets.token_urlsafe(16)
+        self._starting[executor] = device.id
+        try:
+            process = await self._backend.start(self._launch(executor, kind, newcomer=newcomer), device)
+        finally:
+            del self._starting[executor]
         self._by_executor[executor] = process
         self.spawn(self._watch(executor, process))
-        return process.pid
+        return process.identity.pid
+
+    async def _device_for(self, kind: str) -> Device:
+        """One on which nothing runs any more: of an executor that is gone, its children may be about to be ended."""
+        for _ in range(int(_SWEEP_S / _POLL_S)):
+            try:
+                return self.free_device(kind, self.devices())
+            except StartError:
+                if not self._unswept and not self._reasons:
+                    raise
+                await asyncio.sleep(_POLL_S)
+        return self.free_device(kind, self.devices())
+
+    def devices(self) -> set[str]:
+        """Those on which something of this job is alive, or may be."""
+        running = {process.identity.device for process in self._by_executor.values()}
+        return running | {*self._starting.values()} | {*self._unswept.values()}
+
+    def device_of(self, executor: int) -> str:
+        """ "" if its process is not known here."""
+        process = self._by_executor.get(executor)
+        return self._starting.get(executor, "") if process is None else process.identity.device
+
+    def _launch(self, executor: int, kind: str, *, newcomer: bool) -> Launch:
+        environment, log = self._environment(executor, kind), log_of(self._spec, executor)
+        return launch_of(self._spec, environment, log, kept=self.code is not None, newcomer=newcomer)
 
     def _environment(self, executor: int, kind: str) -> dict[str, str]:
-        profile = profile_named(self._spec.profile) if self._spec.profile else profile_of(kind)
         variables = {
             env.COORDINATOR: self._server.url,
             env.TOKEN_FILE: str(self._token_file.resolve()),
             env.EXECUTOR: str(executor),
-            # Sets and dicts of strings iterate in the same order in every process.
-            "PYTHONHASHSEED": "0",
-            "PYTHONUNBUFFERED": "1",
+            env.KEY: self._keys.get(executor, ""),
         }
         if self.code is not None:
             variables[env.CODE] = str(self.code.resolve())
@@ -98,14 +146,21 @@ class Processes:
             variables[env.CA_FILE] = str(self._server.ca_file)
         if fault := env.fault():
             variables[env.FAULT] = fault
-        inherited = {**ALLOCATOR, **env.child_environment(variables)}
-        return executor_environment(inherited, profile, self._spec.threads)
+        return training_environment(variables, profile_for(self._spec, kind), self._spec.threads)
 
-    def adopt(self, executor: int, pid: int) -> None:
-        """One that an earlier coordinator started; ProcessLookupError if it is gone."""
-        process = AdoptedProcess(pid, log_of(self._spec, executor))
-        self._by_executor[executor] = process
+    def adopt(self, executor: int, identity: Identity, key: str = "") -> bool:
+        """One that an earlier coordinator started; False if it is gone."""
+        process = self._backend.find(identity, log_of(self._spec, executor))
+        if process is None:
+            return False
+        self._by_executor[executor], self._keys[executor] = process, key
         self.spawn(self._watch(executor, process))
+        return True
+
+    def proves(self, executor: int, hello: m.Hello) -> bool:
+        """Whether the process that it names is its own. A number that somebody sends could be any process's."""
+        known = self._keys.get(executor, "")
+        return (bool(known) and secrets.compare_digest(known, hello.key)) or is_executor(hello.pid, executor)
 
     def sweep_dead(self, executors: Iterable[int]) -> None:
         """Of an earlier coordinator's executors, which have died since: what they left behind."""
@@ -114,14 +169,20 @@ class Processes:
             lineage = Lineage(leader=0, marks=marks, died=None, leads=False)
             self._until_swept(asyncio.to_thread(end_leftovers, lineage))
 
-    async def _watch(self, executor: int, process: LocalProcess | AdoptedProcess) -> None:
+    async def _watch(self, executor: int, process: ExecutorProcess) -> None:
         reason = await process.wait()
         # Beside: others need not wait for its leftovers to end before they go on.
-        self._until_swept(process.sweep())
+        self._unswept[executor] = process.identity.device
+        self._until_swept(self._sweep(executor, process))
         # Its last message may still be on the way: the connection's end is handled first.
         await self._server.closed(executor, FAREWELL_S)
         self._by_executor.pop(executor, None)
+        self._keys.pop(executor, None)
         self._on_ended(executor, self._reasons.pop(executor, reason), process.tail(), self._whereabouts(executor))
+
+    async def _sweep(self, executor: int, process: ExecutorProcess) -> None:
+        await process.sweep()
+        self._unswept.pop(executor, None)
 
     def _whereabouts(self, executor: int) -> Whereabouts | None:
         """Of one that is gone."""
@@ -132,6 +193,12 @@ class Processes:
         with contextlib.suppress(OSError):
             path.unlink()
         return found
+
+    def _on_notice(self, notice: Notice) -> None:
+        """An executor whose device will be taken is told as spot instances, Slurm and Kubernetes do."""
+        for process in self._by_executor.values():
+            if process.identity.device == notice.device:
+                process.signal(signal.SIGTERM) if isinstance(notice, DeviceLeaving) else process.kill()
 
     def is_condemned(self, executor: int) -> bool:
         """It was killed for a reason, and is not gone yet."""
@@ -156,6 +223,7 @@ class Processes:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*(process.end() for process in self._by_executor.values()), *self._sweeps)
+        await self._backend.close()
 
     def _until_swept(self, sweep: Awaitable[object]) -> None:
         """Do it beside; `close` waits for it."""
@@ -168,6 +236,11 @@ class Processes:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def profile_for(spec: JobSpec, kind: str) -> NumericProfile:
+    """What an executor of this kind computes with in this job."""
+    return profile_named(spec.profile) if spec.profile else profile_of(kind)
 
 
 def log_of(spec: JobSpec, executor: int) -> Path:

@@ -7,16 +7,16 @@ for what, is `runtime.membership`'s affair.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 
 import msgspec
 
-from isoscale.backends.local import is_executor
+from isoscale.backends.host_id import machine_id
+from isoscale.backends.seam import Identity
+from isoscale.backends.system import born
 from isoscale.errors import IsoscaleError
 from isoscale.protocol import messages as m
 from isoscale.runtime.code.freezing import Frozen, what_changed
-from isoscale.runtime.control.host_id import machine_id
 from isoscale.runtime.coordinator.processes import Processes
 from isoscale.runtime.coordinator.provenance import Provenance
 from isoscale.runtime.coordinator.remote import Remote
@@ -87,9 +87,10 @@ class Reception:
         known = executor in self.hellos
         self.hellos[executor] = hello
         self._remote.came(executor)
-        if executor not in self._processes and hello.machine == machine_id() and is_executor(hello.pid, executor):
-            with contextlib.suppress(ProcessLookupError):
-                self._processes.adopt(executor, hello.pid)
+        processes = self._processes
+        if executor not in processes and hello.machine == machine_id() and processes.proves(executor, hello):
+            identity = Identity(pid=hello.pid, born=born(hello.pid), machine=hello.machine)
+            processes.adopt(executor, identity, hello.key)
         return not known
 
     def compare(self, executor: int, uses: m.Uses, *, gathers: bool) -> IsoscaleError | None:

@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from isoscale.backends.local import born
+from isoscale import env
+from isoscale.backends.host_id import machine_id
+from isoscale.backends.local import LocalBackend, training_environment
+from isoscale.backends.seam import Backend
+from isoscale.backends.system import born
+from isoscale.backends.warm import WarmParents
+from isoscale.backends.warm_sharing import Lender, sharing_directory
 from isoscale.clock import Clock, WallClock
+from isoscale.errors import UserError
 from isoscale.kinds import DeviceSet
 from isoscale.runtime.code.collect import Snapshot
 from isoscale.runtime.code.freezing import Frozen, freeze_anew, go_on_with, still_alive
 from isoscale.runtime.control.directory import Control, closed_on_error
-from isoscale.runtime.control.host_id import machine_id
+from isoscale.runtime.control.grants import read_grant
 from isoscale.runtime.control.server import Security
 from isoscale.runtime.coordinator.adoption import survivors
 from isoscale.runtime.coordinator.journal import Observer, RunResult
+from isoscale.runtime.coordinator.processes import profile_for
 from isoscale.runtime.coordinator.shell import Coordinator
 from isoscale.runtime.membership.target import Aside
 from isoscale.types import JobSpec, Placement, Settings
 
-__all__ = ["Observer", "RunResult", "resume_job", "run_job"]
+__all__ = ["WARM_UP", "Observer", "RunResult", "local_backend", "resume_job", "run_job"]
+
+#: what a process does that is to fork executors and ranks of the reference
+WARM_UP = "isoscale.runtime.launch:warm_up"
 
 
 async def run_job(
@@ -37,6 +49,7 @@ async def run_job(
     new_code: bool = False,
     code: Snapshot | Frozen | None = None,
     clock: Clock | None = None,
+    backend: Backend | None = None,
 ) -> RunResult:
     """Run a job to its end. Cancelling the task ends all its processes.
 
@@ -45,7 +58,14 @@ async def run_job(
     collected, or kept for several runs, before. With `heed_signals` Ctrl-C and SIGTERM stop it after a checkpoint.
     """
     settings = settings or Settings()
+    devices = granted_devices(Path(spec.out), devices) if settings.granted else devices
+    backend = backend or local_backend(settings, Path(spec.out))
     control = Control(Path(spec.out))
+    with contextlib.suppress(OSError):  # said where it is needed
+        (Path(spec.out) / "logs").mkdir(exist_ok=True)
+    if settings.spawn:
+        for kind in devices.kinds:  # its imports take longer than what is to be done before the first start
+            backend.prepare(training_environment({}, profile_for(spec, kind), spec.threads))
     with closed_on_error(control):
         snapshot = code if isinstance(code, Snapshot) else None
         if isinstance(code, Frozen):
@@ -55,7 +75,7 @@ async def run_job(
         else:
             frozen = freeze_anew(spec, snapshot)
     spec = frozen.of(spec)
-    coordinator = Coordinator(spec, settings, devices, plan, control, observer, security, clock or WallClock())
+    coordinator = Coordinator(spec, settings, devices, plan, control, observer, security, clock or WallClock(), backend)
     coordinator.reception.use_code(frozen)
     if resume:
         coordinator.reception.provenance.begin_again()
@@ -72,11 +92,17 @@ async def resume_job(
     security: Security | None = None,
     heed_signals: bool = False,
     new_code: bool = False,
+    devices: DeviceSet | None = None,
+    plan: Sequence[tuple[int, DeviceSet]] | None = None,
+    until: int | None = None,
     clock: Clock | None = None,
+    backend: Backend | None = None,
 ) -> RunResult:
     """Take over a job whose coordinator is gone: with the executors that are alive, else from a checkpoint.
 
-    With `new_code` from a checkpoint only, and with the script as it is now. Raises UserError.
+    With `new_code` from a checkpoint only, and with the script as it is now. `devices` and `plan` take the place of
+    those that it was asked for last (`devices` alone of both), `until` that of its limit of steps, for which a job that
+    has reached it goes on. Raises UserError.
     """
     control = Control(directory, field="DIR")
     with closed_on_error(control):
@@ -85,20 +111,53 @@ async def resume_job(
         alive = survivors(control.load_executors(), machine_id(), born).local
         if new_code and alive:
             raise still_alive(directory, sorted(alive))
+        if until is not None:
+            spec = _train_until(spec, until, control, sorted(alive))
         frozen = go_on_with(spec, new_code=new_code)
-    plan = [(step, DeviceSet.parse(devices)) for step, devices in job.plan]
+    if plan is None:
+        plan = [(step, DeviceSet.parse(later)) for step, later in job.plan] if devices is None else []
+    target = devices or DeviceSet.parse(job.target)
     coordinator = Coordinator(
         frozen.of(spec),
         job.settings,
-        DeviceSet.parse(job.target),
+        granted_devices(directory, target) if job.settings.granted else target,
         plan,
         control,
         observer,
         security or Security(certificate=job.certificate, key=job.key),
         clock or WallClock(),
+        backend or local_backend(job.settings, directory),
     )
     coordinator.reception.use_code(frozen)
     if not alive:
         coordinator.reception.provenance.begin_again()
-    coordinator.membership.goal.aside = [Aside(*one) for one in job.aside]
+    if devices is None and not job.settings.granted:
+        coordinator.membership.goal.aside = [Aside(*one) for one in job.aside]
     return await coordinator.run(coordinator.take_over, heed_signals=heed_signals)
+
+
+def _train_until(spec: JobSpec, until: int, control: Control, alive: list[int]) -> JobSpec:
+    """Executors that live have their limit already; a job that has come to its end may have another one."""
+    if alive:
+        who = ", ".join(map(str, alive))
+        problem = f"executors {who} are alive and train to the old limit"
+        raise UserError(field="--until", value=until, problem=problem, remedy="stop the job first: isoscale stop")
+    if control.result().get("step", until) < until:
+        control.forget_result()
+    return replace(spec, until=until)
+
+
+def granted_devices(directory: Path, otherwise: DeviceSet) -> DeviceSet:
+    """What a service has granted the job; of a grant of nothing the job will hear when it has begun."""
+    grant = read_grant(directory)
+    return otherwise if grant is None or grant.target is None else grant.target
+
+
+def local_backend(settings: Settings, out: Path) -> LocalBackend:
+    """This machine, for a run whose directory is `out`."""
+    if not settings.warm:
+        return LocalBackend()
+    parents = WarmParents(WARM_UP, out / "logs" / "warm.log", Lender(sharing_directory()))
+    if (given := env.warm_parent()) is not None:
+        parents.inherit(*given)
+    return LocalBackend(warm=parents)

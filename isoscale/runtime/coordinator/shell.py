@@ -16,20 +16,23 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from isoscale.backends.local import born, is_stopped
+from isoscale.backends.host_id import machine_id
+from isoscale.backends.seam import Backend, Identity
+from isoscale.backends.system import born
 from isoscale.clock import Clock
 from isoscale.core.numerics.factors import differences
-from isoscale.errors import IsoscaleError
+from isoscale.errors import IsoscaleError, StartError, UserError
 from isoscale.kinds import DeviceSet
 from isoscale.protocol import messages as m
 from isoscale.protocol.status import JobStatus
 from isoscale.runtime.code.freezing import code_kept_at
 from isoscale.runtime.control.directory import Control, memory_directory
-from isoscale.runtime.control.host_id import machine_id
+from isoscale.runtime.control.grants import under_service
 from isoscale.runtime.control.server import ControlServer, Security
 from isoscale.runtime.coordinator.adoption import Introductions, survivors
 from isoscale.runtime.coordinator.checkpoint_book import CheckpointBook
 from isoscale.runtime.coordinator.conclusion import conclude, how_it_ended
+from isoscale.runtime.coordinator.holdings import Holdings
 from isoscale.runtime.coordinator.interrupts import Interrupts
 from isoscale.runtime.coordinator.journal import Journal, Observer, RunResult
 from isoscale.runtime.coordinator.lateness import Lateness
@@ -58,6 +61,8 @@ from isoscale.runtime.membership.instructions import (
     Tell,
 )
 from isoscale.runtime.membership.progress import Progress
+from isoscale.runtime.membership.reclaim import Reclaim
+from isoscale.runtime.membership.scale_request import parse_target
 from isoscale.runtime.membership.state_machine import Membership
 from isoscale.runtime.membership.target import Goal, PlanEntry
 from isoscale.types import JobSpec, Level, Settings, Whereabouts
@@ -80,6 +85,7 @@ class Coordinator:
         observer: Observer,
         security: Security | None,
         clock: Clock,
+        backend: Backend,
     ) -> None:
         self._settings = settings
         self._observer = observer
@@ -103,7 +109,7 @@ class Coordinator:
         self._residence = Residence(spec, settings, control, security)
         self._server = ControlServer(control.token, settings.host, security, self._time.now)
         trails = memory_directory(control.token)
-        self._processes = Processes(spec, self._server, control.path / "token", self._on_ended, trails)
+        self._processes = Processes(spec, backend, self._server, control.path / "token", self._on_ended, trails)
         self._output = Output(spec, observer.on_output, self._on_cut)
         liveness = Liveness(settings)
         self._watch = Watch(self._server, self._processes, liveness, self._journal)
@@ -118,11 +124,18 @@ class Coordinator:
         self._checkpoints = CheckpointBook(spec, settings.keep_checkpoints, self._residence.home.find, self._warn)
         self._outcome: asyncio.Future[Done | Fail | Stop] = asyncio.get_running_loop().create_future()
         self._warnings: deque[str] = deque(maxlen=5)
+        #: what the last checkpoint took to write
+        self._write_s = 0.0
         #: when the last step was committed
         self._stepped_at = self._time.now()
         here = os.path.relpath(spec.out)
         go_on = f"isoscale resume {spec.out if here.startswith('..') else here}"
         self._desk = Desk(self.membership, self._progress, go_on)
+        #: where a cluster service grants the job its devices
+        self._holdings: Holdings | None = None
+        if settings.granted:
+            self._holdings = Holdings(lambda: self._residence.place, self._processes, self.membership)
+            self._desk.lets_go = self._holdings.lets_go
         #: what happened before it was clear who is alive, to be looked at then; None at all other times
         self._deferred: list[Callable[[], list[Instruction]]] | None = None
 
@@ -155,7 +168,9 @@ class Coordinator:
                 self._look_after_home()
                 place = Path(self._journal.result.saved or self._residence.place / "final.pt").parent
                 rescued = self._residence.home.is_rescued(place)
-                self._journal.close(list(self.reception.hellos.values()), place, rescued=rescued)
+                self._journal.close(
+                    list(self.reception.hellos.values()), place, rescued=rescued, command=self._settings.command
+                )
                 self._control.close()
         return self._journal.result
 
@@ -164,6 +179,7 @@ class Coordinator:
         goal, settings = self.membership.goal, self._settings
         return {
             "term": self._control.term,
+            "command": settings.command,
             "determinism": self.membership.spec.determinism,
             "target": str(goal.target),
             "plan": [[entry.step, str(entry.devices)] for entry in goal.plan],
@@ -174,10 +190,20 @@ class Coordinator:
     # ---- ways to begin ----
 
     async def begin(self) -> None:
-        self._perform(self.membership.begin())
+        if not self._ends_at_once():
+            self._perform(self.membership.begin())
+
+    def _ends_at_once(self) -> bool:
+        """Nobody trains, and the newest grant is of nothing."""
+        if self._holdings is None or self._holdings.look().devices:
+            return False
+        self._perform(self._desk.on_pause("nothing is granted", self._time.now())[1])
+        return True
 
     async def begin_from_checkpoint(self) -> None:
         """From the newest whole checkpoint that fits the job; none at all is the user's mistake."""
+        if self._ends_at_once():
+            return
         self._begin_at(*self._checkpoints.newest(required=True), "resumed")
 
     def _begin_at(self, path: str, step: int, reason: str) -> None:
@@ -185,6 +211,7 @@ class Coordinator:
         headway = self.membership.headway
         self._journal.write("restart", step=step, reached=headway.reached, reason=reason, attempt=headway.attempts)
         self._journal.rewind(step)
+        self.membership.batches, self.membership.reached = self._journal.batches, self._journal.reached
         self._perform(self.membership.begin(path, step))
 
     async def take_over(self) -> None:
@@ -202,14 +229,17 @@ class Coordinator:
             self._outcome.set_result(Done(**result))
             return
         if not found.local and not found.remote:
+            if self._ends_at_once():
+                return
             self._begin_at(*self._checkpoints.newest(required=False), "a new coordinator found no executor")
             return
         self._deferred, self._desk.is_ready = [], False
         for executor, pid in found.local.items():
-            with contextlib.suppress(ProcessLookupError):
-                self._processes.adopt(executor, pid)
-                if executor in found.starting:
-                    self.membership.on_still_starting(executor, found.starting[executor][1], pid)
+            fields = known[executor]
+            names = ("pid", "born", "machine", "device")
+            identity = Identity(**{name: fields[name] for name in names if name in fields})
+            if self._processes.adopt(executor, identity, fields.get("key", "")) and executor in found.starting:
+                self.membership.on_still_starting(executor, found.starting[executor][1], pid)
         await self._hear_from({*found.ready, *found.remote})
         for executor in found.ready:
             if executor in self._processes and executor not in self.reception.hellos:
@@ -219,13 +249,15 @@ class Coordinator:
         self._perform(self.membership.adopted(saved_digest=result.get("digest", "")))
         for work in deferred:
             self._perform(work())
+        if self._holdings is not None and (self._holdings.strangers() or not self._holdings.look().devices):
+            self._perform(self._obey(self._holdings, "granted before this coordinator came")[1])
 
     async def _hear_from(self, executors: set[int]) -> None:
         """Wait until all of them that are alive have come to this coordinator, but not for ever."""
         wait = Introductions(self._settings.orphan_s, self._time.now())
         while True:
             local = {e for e in executors if e in self._processes}
-            mute = [e for e in local if not is_stopped(self._processes.pid_of(e))]
+            mute = [e for e in local if not self._processes.is_stopped(e)]
             awaited = local | (executors & self._remote.expected)
             if not wait.goes_on(awaited, set(self.reception.hellos), mute, self._time.now()):
                 return
@@ -241,11 +273,15 @@ class Coordinator:
             self._processes.spawn(self._tell_changes())
         try:
             pid = await self._processes.start(executor, kind, newcomer=newcomer)
-        except OSError as error:
+        except StartError as error:
             self._do(functools.partial(self.membership.on_lost, executor, str(error)))
             return
+        if self._outcome.done():
+            return  # it came too late: whatever is still there is ended with the job
         self._perform(self.membership.on_started(executor, pid))
         self._save_executors()
+        if self._holdings is not None and not self._holdings.allows(executor):
+            self._kill(executor, KillReason("its device was taken back while it was started"))
 
     def _on_ended(self, executor: int, reason: str, output: str, where: Whereabouts | None) -> None:
         self._do(functools.partial(self.membership.on_lost, executor, reason, output, where))
@@ -289,6 +325,7 @@ class Coordinator:
             if self._deferred is None:
                 self._perform(self.membership.on_tick(now))
             self._perform(self._desk.tick(now))
+            self._keep_time(now)
 
     def _kill(self, executor: int, verdict: KillReason) -> None:
         """What this coordinator ends on its own judgement, as opposed to the end of the job."""
@@ -336,8 +373,17 @@ class Coordinator:
                 self._stepped_at = self._time.now()
                 membership.on_step(message.step, message.seconds)
                 journal.on_step(message, self._late(executor, message.at))
+            case m.Declared():
+                membership.declared = message
+                journal.on_declared(message)
+            case m.Rebatched():
+                journal.on_rebatched(message)
+                if message.error and not message.request:
+                    self._warn(f"batch size {message.new} at step {message.step}, by the plan: {message.error}")
+                self._perform(self._desk.on_rebatched(message))
             case m.Logged():
-                journal.on_logged(message, self._late(executor, message.at))
+                then = functools.partial(self._output.then, executor, message.output)
+                journal.on_logged(message, self._late(executor, message.at), then)
             case m.Audited():
                 journal.write("audit", step=message.step, digest=message.digest)
             case m.Streamed():
@@ -392,13 +438,68 @@ class Coordinator:
 
     def _on_request(self, request: m.FromClient) -> m.Reply:
         try:
-            accepted, instructions = self._desk.on_request(request, self._time.now())
+            accepted, instructions = self._accept(request)
         except IsoscaleError as error:
             return m.Reply(ok=False, error=str(error), status=self.status())
         self._perform(instructions)
         if isinstance(request, m.Scale):
             self._residence.save_job(self.membership.goal)
         return m.Reply(ok=True, status=self.status(), id=accepted)
+
+    def _accept(self, request: m.FromClient) -> tuple[int | None, list[Instruction]]:
+        """Where a service runs the job, nobody else changes its devices. Raises UserError."""
+        holdings = self._holdings
+        if isinstance(request, m.Grant):
+            if holdings is None:
+                remedy = "scale it: isoscale scale DIR"
+                raise UserError(field="grant", value=request.number, problem="no service runs this job", remedy=remedy)
+            return self._on_grant(holdings, request)
+        if holdings is not None and isinstance(request, m.Scale | m.Stop):
+            verb = "scale" if isinstance(request, m.Scale) else "cancel" if request.now else "pause"
+            raise under_service("DIR", self._residence.place, holdings.grant.job, verb)
+        return self._desk.on_request(request, self._time.now())
+
+    def _on_grant(self, holdings: Holdings, request: m.Grant) -> tuple[int, list[Instruction]]:
+        newest = holdings.look().number
+        if request.number != newest:
+            remedy = "write a grant down before it is sent" if request.number > newest else "obey the newest one"
+            problem = f"the newest grant on the disk is {newest}"
+            raise UserError(field="grant", value=request.number, problem=problem, remedy=remedy)
+        if request.cancel:
+            return self._desk.on_cancel(request.reason, self._time.now())
+        answer = self._obey(holdings, request.reason, request.within_s)
+        self._processes.spawn(self._at_once())
+        return answer
+
+    def _obey(self, holdings: Holdings, reason: str, within_s: float | None = None) -> tuple[int, list[Instruction]]:
+        """Go over to the granted devices. Those that were taken back must be free in time, if one is given."""
+        now, grant, away = self._time.now(), holdings.grant, holdings.strangers()
+        members = self.membership.members
+        holdings.reclaim = None
+        # In time: nobody who has the state would be left to hand it over.
+        if grant.target is None or (within_s is not None and members and set(members) <= set(away)):
+            return self._desk.on_pause(reason, now, within_s)
+        target = parse_target(str(grant.target), self.membership.goal.target, self.membership.spec)
+        if within_s is not None and away:
+            holdings.reclaim = Reclaim(now + within_s, writes=False)
+        return self._desk.on_grant(target, away, reason, now, grant.batch)
+
+    async def _at_once(self) -> None:
+        self._keep_time(self._time.now())
+
+    def _keep_time(self, now: float) -> None:
+        """Devices are wanted back: whoever cannot leave in time is ended, and those who stay do the step again."""
+        holdings = self._holdings
+        if holdings is None or holdings.reclaim is None or self._outcome.done():
+            return
+        late, progress = holdings.strangers(), self._progress()
+        if late and not holdings.reclaim.is_over(now) and not holdings.reclaim.is_hopeless(progress, now):
+            return
+        holdings.reclaim = None
+        if set(late) & set(self.membership.members):
+            self._desk.abandoned_s += progress.since_step_s
+        for executor in late:
+            self._kill(executor, KillReason("its device is wanted back before it could leave"))
 
     def _on_signal(self, name: str, code: int) -> None:
         limit_s = self._settings.notice_s if name == "SIGTERM" else None
@@ -409,6 +510,7 @@ class Coordinator:
         if isinstance(published, str):
             self._perform(self._desk.on_no_checkpoint(executor, published))
             return
+        self._write_s = message.seconds
         self._journal.write("checkpoint", **published)
         self._perform(self._desk.on_checkpoint(executor, message, published["path"]))
 
@@ -420,11 +522,12 @@ class Coordinator:
             is_training=membership.phase == "training" or self._deferred is not None,
             step_s=membership.step_s,
             since_step_s=self._time.now() - self._stepped_at,
+            write_s=self._write_s,
         )
 
     def status(self) -> JobStatus:
         now = self._time.now()
-        return status_of(
+        status = status_of(
             self.membership,
             self._journal.result,
             term=self._control.term,
@@ -433,6 +536,10 @@ class Coordinator:
             messages=list(self._warnings),
             requests=self._desk.shown(now),
         )
+        if self._holdings is not None:
+            unsaved = max(0, self._journal.result.step - self._checkpoints.saved)
+            status["grant"] = self._holdings.status(self._desk.abandoned_s, self._write_s, unsaved)
+        return status
 
     # ---- instructions ----
 
@@ -459,6 +566,8 @@ class Coordinator:
                     self._journal.write(instruction.event, **instruction.fields)
                     if instruction.event == "straggler" and instruction.fields["set_aside"]:
                         self._residence.save_job(self.membership.goal)
+                        if self._holdings is not None:
+                            self._holdings.set_aside(instruction.fields["set_aside"], "slow: set aside")
                     if instruction.event == "generation" and not self.membership.sealed:
                         self._observer.on_begin(len(instruction.fields["members"]))
                 case Restart():

@@ -30,7 +30,7 @@ def status_of(
     messages: list[str],
     requests: list[RequestStatus] | None = None,
 ) -> JobStatus:
-    attempt = membership.attempt
+    attempt, declared = membership.attempt, membership.declared
     state, pending = _STATES[membership.phase], None
     if attempt is not None:
         state = "rescaling"
@@ -79,6 +79,10 @@ def status_of(
         "refused": membership.goal.refused,
         "checkpoint": None if checkpoint is None else {"step": checkpoint[0], "age_s": round(checkpoint[1], 1)},
         "streams": result.streams,
+        "batch": None
+        if declared is None
+        else {"size": result.batch_size or declared.size, "sizes": list(declared.sizes), "rule": declared.rule},
+        "noise_scale": result.noise_scale,
         "messages": messages,
         "requests": requests or [],
     }

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from isoscale.backends.local import is_stopped
 from isoscale.protocol import messages as m
 from isoscale.runtime.control.server import ControlServer
 from isoscale.runtime.coordinator.journal import Journal
@@ -33,8 +32,7 @@ class Watch:
         known = {e for e in (*self._processes, *hellos) if not self._processes.is_condemned(e)}
         silences = {e: s for e in known if (s := self._server.silent_for(e, now)) is not None}
         warning = self._liveness.listen(silences, roster.holders(), now, known - set(hellos))
-        local = {executor: self._processes.pid_of(executor) for executor in self._processes}
-        return warning, self._liveness.judge(silences, roster, local, is_stopped)
+        return warning, self._liveness.judge(silences, roster, set(self._processes), self._processes.is_stopped)
 
     def end(self, executor: int, verdict: KillReason, hello: m.Hello | None) -> bool:
         """End an executor for a reason. False if its process is elsewhere: then it is only told, and counts as gone."""

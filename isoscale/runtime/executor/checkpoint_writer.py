@@ -83,19 +83,35 @@ class CheckpointWriter:
             if due:
                 self._send(m.Warned(message=f"no checkpoint at step {loop.step}: the last one is still being written"))
             return False
+        self._answered = self._answered if wish is None else wish.id
+        self._begin(loop, loader, generation)
+        return False
+
+    def last(self, loop: TrainingLoop, loader: Loader, generation: int) -> None:
+        """At the last place for a checkpoint before the end: from there the job can train on, if somebody wants that.
+        Always at the command line's limit of steps; at another end if there are checkpoints at all."""
+        if not loop.is_main or not loop.step or loop.step == self._last_step:
+            return
+        if self._every or (loop.spec.until and loop.step >= loop.spec.until):
+            self.finish()
+            self._begin(loop, loader, generation)
+
+    def has(self, step: int) -> None:
+        """There is a checkpoint of this step: the job goes on from it."""
+        self._last_step = step
+
+    def _begin(self, loop: TrainingLoop, loader: Loader, generation: int) -> None:
         begun = time.perf_counter()
         block = codec.pack(take_snapshot(loop, loader, copy=False), into=self._memory)
         blocked = time.perf_counter() - begun
         # Kept for the next one: asking the system for fresh pages costs more than the copy.
         self._memory = block if self._memory is None or block.numel() > self._memory.numel() else self._memory
         snapshot = codec.unpack(block, copy=False)
-        self._answered = self._answered if wish is None else wish.id
         self._last_step = loop.step
         self._thread = threading.Thread(
             target=self._write, args=(snapshot, loop.step, generation, blocked), name="checkpoint", daemon=True
         )
         self._thread.start()
-        return False
 
     def silent_for(self) -> float:
         """Seconds since somebody last wanted one."""
@@ -111,6 +127,8 @@ class CheckpointWriter:
 
     def _write_final(self, loop: TrainingLoop, loader: Loader, generation: int, wish: _Wish) -> bool:
         self.finish()
+        # All processes are ended as soon as the checkpoint is there. If they are not, it is made anew.
+        loop.main_objects.close()
         self._answered, self._last_step = wish.id, loop.step
         return self._write(take_snapshot(loop, loader, copy=False), loop.step, generation, 0.0, final=True)
 
@@ -119,6 +137,24 @@ class CheckpointWriter:
         self.finish()
         if loop.step != self._last_step:
             self._write(take_snapshot(loop, loader, copy=False), loop.step, generation, 0.0)
+
+    def store(self, snapshot: dict[str, Any], step: int, generation: int) -> checkpoint.Written:
+        """Write it and nothing else, in a copy of this process, which talks to nobody. Raises CheckpointError."""
+        tag = f"{self._tag}-{generation}-abandoned"
+        return checkpoint.write(self._place(), snapshot, step=step, identity=self._identity, tag=tag)
+
+    def tell_final(self, written: checkpoint.Written, generation: int) -> None:
+        """A final one is whole on the disk, though the training thread knows nothing of it."""
+        self._send(
+            m.CheckpointWritten(
+                generation=generation,
+                step=written.step,
+                written=asdict(written),
+                blocked_s=0.0,
+                seconds=round(written.seconds, 6),
+                final=True,
+            )
+        )
 
     def finish(self) -> None:
         """Wait for what is being written."""

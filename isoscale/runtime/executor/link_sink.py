@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import stat
+import sys
+from dataclasses import asdict
+
 from isoscale.clock import since_boot
 from isoscale.core.totals import Combined
 from isoscale.protocol import messages as m
 from isoscale.runtime.control.executor_link import Link
 from isoscale.runtime.executor.member import Member
+from isoscale.runtime.training.batches import Rebatched
 from isoscale.runtime.training.loader import Place
 from isoscale.runtime.training.sink import Value, step_loss
 
@@ -21,7 +27,16 @@ class LinkSink:
         self._record = record
 
     def step(
-        self, *, step: int, epoch: int, values: Combined, seconds: float, samples: int, total: int, place: Place
+        self,
+        *,
+        step: int,
+        epoch: int,
+        values: Combined,
+        seconds: float,
+        samples: int,
+        total: int,
+        place: Place,
+        noise_scale: float | None = None,
     ) -> None:
         self._link.send_fact(
             m.StepDone(
@@ -37,6 +52,7 @@ class LinkSink:
                 batch=place.batch,
                 of=place.of,
                 at=since_boot(),
+                noise_scale=noise_scale,
             )
         )
         if self._record:
@@ -44,10 +60,27 @@ class LinkSink:
             self._link.send_fact(m.Recorded(step=step, values=exact))
 
     def logged(self, *, step: int, epoch: int, values: dict[str, Value]) -> None:
-        self._link.send_fact(m.Logged(step=step, epoch=epoch, values=values, at=since_boot()))
+        self._link.send_fact(m.Logged(step=step, epoch=epoch, values=values, at=since_boot(), output=_written_so_far()))
 
     def audited(self, *, step: int, digest: str) -> None:
         self._link.send_fact(m.Audited(step=step, digest=digest))
 
     def streamed(self, *, event: str, stream: str, step: int, fields: dict[str, object]) -> None:
         self._link.send_fact(m.Streamed(event=event, stream=stream, step=step, fields=fields))
+
+    def rebatched(self, change: Rebatched, /) -> None:
+        self._link.send_fact(m.Rebatched(**asdict(change)))
+
+    def warned(self, *, message: str) -> None:
+        self._link.send(m.Warned(message=message))
+
+
+def _written_so_far() -> int:
+    """To this process's log, which both its outputs go to."""
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        found = os.fstat(1)
+    except (OSError, ValueError, AttributeError):  # closed, or taken away by the script
+        return -1
+    return found.st_size if stat.S_ISREG(found.st_mode) else -1

@@ -18,6 +18,7 @@ from isoscale.core.seal import Sealed
 from isoscale.protocol import messages as m
 from isoscale.runtime.checkpoint.state_file import read
 from isoscale.runtime.control.executor_link import Link
+from isoscale.runtime.executor.abandonment import Abandonment
 from isoscale.runtime.executor.checkpoint_writer import CheckpointWriter
 from isoscale.runtime.executor.generations import Phase
 from isoscale.runtime.executor.instructions import GoOver, HoldForPlan, Meet, Quit, Train
@@ -52,6 +53,7 @@ class Member:
         self.recoveries = Recoveries(self.orders, self.pace)
         self.newcomer = Newcomer(self.orders, self.pace)
         self.switching = Switching(self.orders, self.recoveries, self.pace)
+        self.abandonment = Abandonment(lambda: self.generation, lambda: self.writer)
 
     @property
     def link(self) -> Link:
@@ -82,6 +84,8 @@ class Member:
     def on_message(self, message: m.FromCoordinator) -> None:
         if isinstance(message, m.TakeCheckpoint):
             self.writer.ask(message.id, final=message.final)
+        if isinstance(message, m.Abandon):
+            self.abandonment.begin(message.id)
         self.orders.tell(lambda state: state.on_order(message))
 
     def on_refused(self, reason: str) -> None:
@@ -121,9 +125,14 @@ class Member:
 
     def attach(self, loop: TrainingLoop) -> None:
         """Take charge of a job's joins, switches and recoveries."""
-        self.recoveries.loop = self.newcomer.loop = loop
+        self.recoveries.loop = self.newcomer.loop = self.abandonment.loop = loop
+        loop.engine.can_abandon = self.settings.granted
         loop.elastic = self
         loop.pace = self.pace
+        loop.main_objects.enabled = self.settings.lasting
+        if self.newcomer.staged is not None:
+            loop.main_objects.begin_step = int(self.newcomer.staged["step"])
+            self.writer.has(loop.main_objects.begin_step)
         loop.engine.peers = self.recoveries
         loop.engine.audit_sample = AuditSample(loop.spec.seed, self.settings.audit_turns)
 
@@ -136,6 +145,8 @@ class Member:
         self.newcomer.hold()  # a script without job.epochs has not yet
         if self.newcomer.staged is not None and not self.newcomer.land(loader):
             return
+        if self.settings.lasting and loop.is_at_last_place():
+            self.writer.last(loop, loader, self.generation)
         if loop.at_end():
             return
         self.switching.make_room(loop, loader)
@@ -169,6 +180,9 @@ class Member:
     def ready(self, loop: TrainingLoop) -> bool:
         """To go over to the next generation after the seal that comes now."""
         return self.orders.ask(lambda state: state.is_ready())
+
+    def wish(self, loop: TrainingLoop) -> m.Rebatch | None:
+        return self.orders.ask(lambda state: state.wish())
 
     def sealed(self, loop: TrainingLoop, sealed: Sealed) -> None:
         if sealed.doubt:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from isoscale.backends.local import restore_priority
+from isoscale.backends.system import restore_priority
 from isoscale.core.reduction.exchange import Exchange, ExchangeBrokenError
+from isoscale.errors import IsoscaleError
 from isoscale.runtime.executor.orders import Orders
 from isoscale.runtime.executor.state_transfer import Handover
 from isoscale.runtime.training.loader import Loader
 from isoscale.runtime.training.loop import TrainingLoop
-from isoscale.runtime.training.snapshot import epoch_of, is_place_of, load_snapshot
+from isoscale.runtime.training.snapshot import epoch_of, is_place_of, load_snapshot, position_of
 from isoscale.runtime.training.speed import Pace
 
 __all__ = ["Newcomer"]
@@ -61,6 +62,14 @@ class Newcomer:
         self.loop.audit_at = step + 1
         self._pace.restart()
 
+    def not_come_by(self) -> IsoscaleError:
+        """The script is past the place at which the state was taken, or has ended."""
+        place = position_of(self.staged or {})
+        return self.loop.engine.turn.error(
+            f"the job's state is of {place['loader']} in epoch {place['epoch']}, which this start does not come by",
+            "make loaders before the loop over epochs, so that every start has the same ones",
+        )
+
     def land(self, loader: Loader) -> bool:
         """At a training loader with the state in hand: load it, if this is the place it was taken at."""
         loop = self.loop
@@ -68,6 +77,8 @@ class Newcomer:
         if not is_place_of(self.staged, loader):
             loader.end_pass()
             return False
+        if loop.epoch != epoch_of(self.staged):
+            raise self.not_come_by()
         load_snapshot(loop, loader, self.staged)
         self.staged = None
         loop.approaching = False

@@ -15,9 +15,9 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import CodeType, FrameType, TracebackType
 from typing import NoReturn
 
 import msgspec
@@ -25,6 +25,7 @@ from websockets.exceptions import WebSocketException
 from websockets.sync.client import ClientConnection
 
 from isoscale import env
+from isoscale.backends.host_id import machine_id
 from isoscale.backends.leftovers import end_own_leftovers
 from isoscale.clock import since_boot
 from isoscale.core.numerics import determinism
@@ -34,10 +35,9 @@ from isoscale.errors import ExecutorLostError, IsoscaleError, UserError
 from isoscale.protocol import messages as m
 from isoscale.runtime.checkpoint.files import Identity
 from isoscale.runtime.code.imports import watching
-from isoscale.runtime.control.directory import control_directory, memory_directory, read_token
+from isoscale.runtime.control.directory import control_directory, memory_directory, read_token, run_id
 from isoscale.runtime.control.executor_link import Link, address_here, find_coordinator, open_socket
 from isoscale.runtime.control.home import Home
-from isoscale.runtime.control.host_id import machine_id
 from isoscale.runtime.control.trail import Trail, trail_path
 from isoscale.runtime.executor import result
 from isoscale.runtime.executor.checkpoint_writer import CheckpointWriter
@@ -45,13 +45,13 @@ from isoscale.runtime.executor.full_disk_output import forgive_full_disk
 from isoscale.runtime.executor.link_sink import LinkSink
 from isoscale.runtime.executor.member import Leaving, Member
 from isoscale.runtime.executor.selfcheck import check_ring
-from isoscale.runtime.training.execute import code_of, execute, exit_of
+from isoscale.runtime.training.execute import code_of, executing, exit_of
 from isoscale.runtime.training.job import Job
 from isoscale.runtime.training.loop import TrainingLoop
 from isoscale.runtime.training.uses import Uses
 from isoscale.types import StepPlace
 
-__all__ = ["run_executor"]
+__all__ = ["executor_session", "run_executor"]
 
 #: how long a process that is just starting looks for a coordinator, while the run's directory names one
 _FIRST_CONNECTION_S, _RETRY_S = 60.0, 0.2
@@ -62,6 +62,17 @@ _LOST = 75  # EX_TEMPFAIL: the coordinator went away, the script is not to blame
 
 def run_executor(train: Callable[[Job], object]) -> NoReturn:
     """Called by `isoscale.run` in a process that a coordinator started. Ends the process."""
+    with executor_session(code_of(train)) as loop:
+        train(Job(loop))
+    raise AssertionError("an executor ends with its session")
+
+
+@contextlib.contextmanager
+def executor_session(train_code: CodeType | None) -> Iterator[TrainingLoop]:
+    """From the first connection to the end of the process: what is done inside is this executor's training.
+
+    `train_code` is that of the training function, where there is one. Never leaves: the process ends with it.
+    """
     url, token_file, executor = env.coordinator(), env.token_file(), env.executor()
     assert url is not None
     assert token_file is not None
@@ -98,7 +109,12 @@ def run_executor(train: Callable[[Job], object]) -> NoReturn:
     link.send(hello)
     forgive_full_disk(lambda message: link.send(m.Warned(message=message)))
     _catch_notice(member)
-    code = _run(train, welcome, member, home, told[0])
+    code = 0
+    try:
+        with _training(train_code, welcome, member, home, told[0], token) as loop:
+            yield loop
+    except _FailedRunError as failed:
+        code = failed.exit_code
     link.close()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -115,36 +131,55 @@ def _introduction(member: Member, told: list[Uses]) -> m.Rejoin | None:
     return None if rejoin is None else msgspec.structs.replace(rejoin, at=since_boot())
 
 
-def _run(train: Callable[[Job], object], welcome: m.Welcome, member: Member, home: Home, uses: Uses) -> int:
-    """The training function, from where this executor comes in, and what is to be said of its end."""
+class _FailedRunError(Exception):
+    """The script failed, and the coordinator has been told."""
+
+    def __init__(self, exit_code: int) -> None:
+        self.exit_code = exit_code
+
+
+@contextlib.contextmanager
+def _training(
+    train_code: CodeType | None, welcome: m.Welcome, member: Member, home: Home, uses: Uses, token: str
+) -> Iterator[TrainingLoop]:
+    """Training, from where this executor comes in, and what is to be said of its end."""
     loop: TrainingLoop | None = None
     try:
-        loop = _make_loop(train, welcome, member)
-        loop.on_data = uses.reads
-        digest = execute(loop, train)
+        loop = _make_loop(train_code, welcome, member)
+        loop.on_data, loop.on_batches = uses.reads, uses.declares
+        loop.main_objects.run_id = run_id(token)
+        with executing(loop, watches_files=train_code is not None):
+            yield loop
         if loop.approaching:
             raise ExecutorLostError(
                 executor=member.executor, pid=os.getpid(), generation=0, reason="the script ended before it could join"
             )
+        if member.newcomer.staged is not None:
+            raise member.newcomer.not_come_by()
         member.writer.finish()
-        finished = m.Finished(executor=member.executor, step=loop.step, digest=digest, stop_reason=loop.stop_reason)
+        finished = m.Finished(
+            executor=member.executor, step=loop.step, digest=loop.digest, stop_reason=loop.stop_reason
+        )
         if loop.is_main:
             result.save_result(loop, member.link, home, finished)
+        loop.main_objects.close()  # before anybody is told of the end: what is left of the job is ended then
         member.finish(finished)
         final = loop
         member.wait_dismissed(lambda: result.save_result(final, member.link, home, finished))
     except Leaving as leaving:
+        if loop is not None:
+            loop.main_objects.close()
         member.writer.finish()
         member.link.send(m.Left(reason=str(leaving)))
     except BaseException as error:
         if member.state == "finished":
-            return 0  # nobody came back to hear of it, but the result is on disk
+            return  # nobody came back to hear of it, but the result is on disk
         rank = loop.engine.turn.logical_rank if loop is not None else None
         if loop is not None:
             with contextlib.suppress(Exception):
                 result.save_after_crash(loop, member.writer, member.generation, home)
-        return _report_failure(member, loop, rank, error)
-    return 0
+            loop.main_objects.close()
+        raise _FailedRunError(_report_failure(member, loop, rank, error)) from error
 
 
 def _set_up(welcome: m.Welcome, host: str) -> m.Hello:
@@ -166,19 +201,21 @@ def _set_up(welcome: m.Welcome, host: str) -> m.Hello:
         factors=determinism.factors().to_dict(),
         machine=machine_id(),
         store=store,
+        key=env.key(),
     )
 
 
-def _make_loop(train: Callable[[Job], object], welcome: m.Welcome, member: Member) -> TrainingLoop:
+def _make_loop(train_code: CodeType | None, welcome: m.Welcome, member: Member) -> TrainingLoop:
     spec, order = welcome.spec, member.wait_to_begin()
     sink = LinkSink(member.link, member, spec.record)
     device = "cuda" if welcome.kind.startswith("cuda") else "cpu"
     if isinstance(order, m.Begin):
-        loop = TrainingLoop(spec, member.begin(order), sink, device=device, train_code=code_of(train))
+        loop = TrainingLoop(spec, member.begin(order), sink, device=device, train_code=train_code)
+        loop.recorded_batches = (order.batches, order.reached)
     else:
         # On its way a newcomer does everything alone, and to no effect.
         member.approach()
-        loop = TrainingLoop(spec, LocalExchange(spec.workers), sink, device=device, train_code=code_of(train))
+        loop = TrainingLoop(spec, LocalExchange(spec.workers), sink, device=device, train_code=train_code)
         loop.approaching = True
     member.attach(loop)
     if fault := env.fault():

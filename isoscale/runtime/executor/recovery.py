@@ -46,7 +46,7 @@ class Recoveries:
         left, found = Instant(), None
         while found is None:
             found = self._meet(self._orders.wait(lambda state: state.take_recovery()), left)
-        self.loop.audit_at = self._newest_step + 1
+        self.loop.audit_after_recovery(self._newest_step)
         self._pace.restart()
         return found
 

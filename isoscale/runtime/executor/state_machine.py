@@ -48,6 +48,8 @@ class MemberState:
         self.first: m.Begin | m.Approach | None = None
         self.next: Next | None = None
         self.recover: m.Recover | None = None
+        #: the newest request for another batch size
+        self.rebatch: m.Rebatch | None = None
         #: the exchange is broken, and it waits to be told how to go on
         self.is_broken = False
         #: why it is to end; "" while it is not
@@ -68,6 +70,9 @@ class MemberState:
             case m.Switch():
                 if self.next is not None and message.generation == self.next.order.generation:
                     self.next.switch = message
+            case m.Rebatch():
+                if self.rebatch is None or message.id > self.rebatch.id:
+                    self.rebatch = message
             case m.Recover():
                 return self._on_recover(message)
             case m.Leave():
@@ -224,6 +229,12 @@ class MemberState:
         switch = self.next.switch if self.next is not None else None
         # A plan's step may be over: an earlier coordinator ordered that change, and its successor does not know.
         return switch is not None and (switch.at_step is None or self.step > switch.at_step)
+
+    def wish(self) -> m.Rebatch | None:
+        """The newest request for another batch size that can be met after the next seal."""
+        switch = self.next.switch if self.next is not None and self.is_ready() else None
+        known = [one for one in (self.rebatch, switch.batch if switch is not None else None) if one is not None]
+        return max(known, key=lambda one: one.id, default=None)
 
     def sealed(self, step: int, *, all_ready: bool = False) -> list[Instruction]:
         """After every seal; the first one of a generation is news."""

@@ -64,6 +64,7 @@ class Switching:
         pause = Pause(left.unix, left.unix_now(), waited_s)
         self._orders.tell(lambda state: state.switched(order, pause))
         loop.engine.use(formed.exchange)
+        loop.main_objects.handed_over()
         loop.audit_at = loop.step + 1
         self._pace.restart()
 
@@ -72,4 +73,5 @@ class Switching:
         self._orders.tell(lambda state: state.go_out(order))
         if formed is not None and formed.handover is not None:
             self._handover.send(formed.handover, range(1, len(order.senders) + 1), loop, loader)
+        loop.main_objects.close()  # the others train on meanwhile
         self._orders.wait(lambda state: state.recover)  # or Leaving

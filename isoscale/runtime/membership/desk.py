@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from isoscale.errors import UserError
+from isoscale.kinds import DeviceSet
 from isoscale.protocol import messages as m
-from isoscale.protocol.status import RequestStatus
+from isoscale.protocol.status import RequestStatus, Sort
 from isoscale.runtime.membership.instructions import Ask, Emit, Instruction, Stop, Tell
 from isoscale.runtime.membership.progress import Progress
+from isoscale.runtime.membership.reclaim import Reclaim
 from isoscale.runtime.membership.requests import Request, Requests, Standing
-from isoscale.runtime.membership.scale_request import check_scale, parse_target
+from isoscale.runtime.membership.scale_request import check_batch, check_scale, parse_target
 from isoscale.runtime.membership.state_machine import Membership
 
 __all__ = ["Desk"]
@@ -26,6 +28,8 @@ __all__ = ["Desk"]
 _REMIND_S = 1.0
 #: the exit code of `isoscale stop`, and of whatever else ends a job that goes on later
 _STOPPED = 130
+#: and of one that its service has paused: it is started again when it gets devices
+_PAUSED = 75
 
 
 class Desk:
@@ -38,11 +42,21 @@ class Desk:
         #: to whom the wish for a checkpoint was told, which, and when
         self._told: tuple[int, int] = (-1, -1)
         self._told_at = 0.0
+        #: who was told of which request for a batch size, and when
+        self._told_batch: tuple[tuple[int, ...], int, int] = ((), -1, -1)
+        self._told_batch_at = 0.0
         #: by stop request that did not come from a client: its exit code
         self._codes: dict[int, int] = {}
         #: monotonic seconds at which the job ends, checkpoint or not, and whose wish that was
         self._deadline: tuple[float, str, int] | None = None
         self._has_ended = False
+        #: all devices are wanted back by then, and whether the open step was given up for it
+        self._reclaim: Reclaim | None = None
+        self._is_abandoned = False
+        #: seconds of training that were given up so that devices were free in time
+        self.abandoned_s = 0.0
+        #: nothing runs on devices that were taken away
+        self.lets_go: Callable[[], bool] = lambda: True
         #: False as long as it is not clear who trains; what is asked for meanwhile is done then
         self.is_ready = True
         self._later: list[Callable[[], list[Instruction]]] = []
@@ -55,7 +69,7 @@ class Desk:
         for one in self._requests.open_of("scale", "migrate"):
             self._later.append(functools.partial(self._send_away, one))
         why = "another coordinator goes on with the job; ask again"
-        return self._requests.answer_all("overtaken", why, "checkpoint", "stop")
+        return self._requests.answer_all("overtaken", why, "checkpoint", "stop", "grant", "pause")
 
     def _send_away(self, one: Request) -> list[Instruction]:
         goal = self._membership.goal
@@ -73,6 +87,38 @@ class Desk:
             case m.Stop():
                 return self._stop(request.reason, now, at_once=request.now)
         return None, []
+
+    def on_grant(
+        self, target: DeviceSet, away: tuple[int, ...], reason: str, now: float, batch: int | None = None
+    ) -> tuple[int, list[Instruction]]:
+        """The service that runs the job has given it other devices; `away` are executors on those that it took. A batch
+        size that the job cannot have costs a warning: the devices count in any case."""
+        refused: list[Instruction] = []
+        if batch is not None:
+            try:
+                self._check_batch(batch)
+            except UserError as error:
+                batch, refused = None, [Emit("warning", {"message": f"the grant's batch size is not used: {error}"})]
+        one, instructions = self._accept("grant", now, target=str(target), away=away, reason=reason, batch=batch)
+        instructions = [*refused, *instructions]
+        self._wish()
+        # Whoever took part in giving a target up may be wanted again.
+        work = functools.partial(self._membership.on_request, target, away, reason)
+        if not self.is_ready:
+            self._later.append(work)
+            return one.id, instructions
+        return one.id, [*instructions, *work(), *self._look()]
+
+    def on_pause(self, reason: str, now: float, within_s: float | None = None) -> tuple[int, list[Instruction]]:
+        """The service wants all devices: end after a checkpoint, by a certain time if one is given."""
+        one, instructions = self._accept("pause", now, reason=reason)
+        if within_s is not None:
+            self._reclaim = Reclaim(now + within_s, writes=True)
+        return one.id, [*instructions, *self._begin_stop(now), *self._keep_time(now)]
+
+    def on_cancel(self, reason: str, now: float) -> tuple[int, list[Instruction]]:
+        """The service ends the job for good."""
+        return self._stop(reason, now, at_once=True)
 
     def on_ask(self, ask: Ask, now: float) -> list[Instruction]:
         """The job itself wants something. Once is enough."""
@@ -98,23 +144,81 @@ class Desk:
     def _scale(self, request: m.Scale, now: float) -> tuple[int, list[Instruction]]:
         check_scale(request)
         membership = self._membership
+        if request.batch is not None:
+            self._check_batch(request.batch)
+            if not request.target and not request.away:
+                return self._rebatch(request, now)
         present = membership.goal.target
         target = parse_target(request.target, present, membership.spec) if request.target else present
         self._check_away(request.away)
         sort, wanted = ("scale", str(target)) if request.target else ("migrate", "")
-        one, instructions = self._accept(sort, now, target=wanted, away=request.away, reason=request.reason)
+        one, instructions = self._accept(
+            sort, now, target=wanted, away=request.away, reason=request.reason, batch=request.batch
+        )
+        self._wish()
         work = functools.partial(membership.on_request, target, request.away, request.reason)
         if not self.is_ready:
             self._later.append(work)
             return one.id, instructions
         return one.id, [*instructions, *work(), *self._look()]
 
+    # ---- the batch size ----
+
+    def _rebatch(self, request: m.Scale, now: float) -> tuple[int, list[Instruction]]:
+        one, instructions = self._accept("batch", now, reason=request.reason, batch=request.batch)
+        return one.id, [*instructions, *self._tell_wish(now)]
+
+    def _check_batch(self, size: int) -> None:
+        membership = self._membership
+        is_known = self.is_ready and membership.has_stepped
+        check_batch(size, membership.spec, membership.declared, is_known=is_known)
+
+    def _wish(self) -> Request | None:
+        """The request for a batch size that counts; the next switch makes it, too."""
+        one = self._requests.wish()
+        self._membership.rebatch = None
+        if one is not None and one.batch is not None:
+            self._membership.rebatch = m.Rebatch(id=one.id, size=one.batch, reason=one.reason)
+        return one
+
+    def _tell_wish(self, now: float) -> list[Instruction]:
+        """Tell all who train, now and then. Where devices are asked for too, it goes with their switch."""
+        one, membership = self._wish(), self._membership
+        if one is None or one.batch is None or not self.is_ready or membership.phase != "training":
+            return []
+        try:
+            self._check_batch(one.batch)
+        except UserError as error:
+            answer = self._requests.answer(one.id, "refused", str(error))
+            self._wish()
+            return answer
+        if one.request != "batch" and not _standing(membership, lets_go=True).is_reached:
+            return []
+        told = (membership.members, membership.current, one.id)
+        if told == self._told_batch and now - self._told_batch_at < _REMIND_S:
+            return []
+        self._told_batch, self._told_batch_at = told, now
+        assert membership.rebatch is not None
+        return [Tell(executor, membership.rebatch) for executor in membership.members]
+
+    def on_rebatched(self, message: m.Rebatched) -> list[Instruction]:
+        """What became of a change of the batch size."""
+        if not message.request:
+            return []
+        overtaken = message.error == "overtaken by the plan"
+        if overtaken:
+            instructions = self._requests.answer(message.request, "overtaken", "by the batch plan")
+        else:
+            instructions = self._requests.on_rebatched(message.request, message.step, message.new, message.error)
+        self._wish()
+        return [*instructions, *self._look()]
+
     def _check_away(self, away: tuple[int, ...]) -> None:
-        roster = self._membership.roster
+        # One that was told to go may take a moment until its process has ended.
+        there = {one.executor: None for one in self._membership.roster if one.state != "leaving"}
         for executor in away if self.is_ready else ():
-            if executor not in roster:
-                there = ", ".join(str(one.executor) for one in roster) or "none"
-                remedy = f"give some of those that are: {there}"
+            if executor not in there:
+                remedy = f"give some of those that are: {', '.join(map(str, there)) or 'none'}"
                 raise UserError(field="executor", value=executor, problem="is not there", remedy=remedy)
 
     def _checkpoint(self, reason: str, now: float) -> tuple[int, list[Instruction]]:
@@ -145,31 +249,52 @@ class Desk:
         if self._deadline is not None and now >= self._deadline[0]:
             return self._end(*self._deadline[1:])
         if not self.is_ready:
-            return []
+            return self._keep_time(now)
         later, self._later = self._later, []
         instructions = [instruction for work in later for instruction in work()]
-        if self._requests.open_of("stop") and self._progress().is_saved:
+        if self._requests.open_of(*_ENDS) and self._progress().is_saved:
             return [*instructions, *self._stopped()]
-        return [*instructions, *self._look(), *self._remind(now)]
+        return [*instructions, *self._look(), *self._tell_wish(now), *self._remind(now), *self._keep_time(now)]
+
+    def _keep_time(self, now: float) -> list[Instruction]:
+        """All devices are wanted back by a certain time: what does not end by then is given up."""
+        if self._reclaim is None or self._has_ended or self._is_over or not self._requests.open_of("pause"):
+            return []
+        progress = self._progress()
+        if self._reclaim.is_over(now):
+            self.abandoned_s += progress.since_step_s
+            return self._stopped(f", {progress.lost}") if progress.step > progress.saved else self._stopped()
+        if self._is_abandoned or not self._reclaim.is_hopeless(progress, now):
+            return []
+        self._is_abandoned = True
+        if progress.step <= progress.saved:
+            self.abandoned_s += progress.since_step_s
+            return self._stopped()
+        newest = max(one.id for one in self._requests.open_of("pause"))
+        return [Tell(executor, m.Abandon(id=newest)) for executor in self._membership.members[:1]]
 
     def on_checkpoint(self, executor: int, message: m.CheckpointWritten, path: str) -> list[Instruction]:
         """It has its name now. At a final one this executor waits, and so do all."""
         instructions = self._requests.on_checkpoint(message.step, path)
         if message.final:
-            wanted = bool(self._requests.open_of("stop"))
+            wanted = bool(self._requests.open_of(*_ENDS))
+            if wanted and self._is_abandoned:
+                self.abandoned_s += self._progress().since_step_s
             instructions += self._stopped(f", checkpoint {path}") if wanted else [Tell(executor, m.GoOn())]
         return instructions
 
     def on_no_checkpoint(self, executor: int, reason: str) -> list[Instruction]:
         """It cannot be written, or cannot be given its name: the job trains on."""
-        if self._requests.open_of("stop"):
+        if self._reclaim is not None and self._requests.open_of("pause"):
+            return []  # the devices go all the same, when the time is over
+        if self._requests.open_of(*_ENDS):
             way_out = "isoscale stop --now, or Ctrl-C, ends it without a checkpoint"
             message = f"the job is not stopped but trains on, since its checkpoint failed; {way_out}"
             instructions: list[Instruction] = [Emit("warning", {"message": message})]
             instructions += self._membership.on_stopping(False)
         else:
             instructions = []
-        answers = self._requests.answer_all("failed", reason, "checkpoint", "stop")
+        answers = self._requests.answer_all("failed", reason, "checkpoint", *_ENDS)
         return [*answers, *instructions, Tell(executor, m.GoOn())]
 
     def close(self, how: str) -> list[Instruction]:
@@ -178,11 +303,11 @@ class Desk:
         return self._requests.answer_all("ended", how)
 
     def _look(self) -> list[Instruction]:
-        return self._requests.on_standing(_standing(self._membership))
+        return self._requests.on_standing(_standing(self._membership, lets_go=self.lets_go()))
 
     def _remind(self, now: float) -> list[Instruction]:
         """Tell whoever is the first executor now that a checkpoint is wanted."""
-        wanted = self._requests.open_of("checkpoint", "stop") if self.is_ready else []
+        wanted = self._requests.open_of("checkpoint", *_ENDS) if self.is_ready else []
         if not wanted or not self._membership.members:
             return []
         newest = max(one.id for one in wanted)
@@ -190,7 +315,7 @@ class Desk:
         if told == self._told and now - self._told_at < _REMIND_S:
             return []
         self._told, self._told_at = told, now
-        final = any(one.request == "stop" for one in wanted)
+        final = any(one.request in _ENDS for one in wanted)
         return [Tell(told[0], m.TakeCheckpoint(id=newest, final=final))]
 
     # ---- the end ----
@@ -205,6 +330,8 @@ class Desk:
         if self._is_over:
             return []
         if self.is_ready and progress.is_saved:
+            if self._reclaim is not None and progress.is_training:
+                self.abandoned_s += progress.since_step_s
             return self._stopped()
         again = "Ctrl-C again" if any(one.reason == "Ctrl-C" for one in self._requests.open_of("stop")) else "Ctrl-C"
         told = f"stopping after a checkpoint, {self._awaited('stop')}; {again} ends it at once: {progress.lost}"
@@ -213,17 +340,24 @@ class Desk:
 
     def _stopped(self, path: str = "") -> list[Instruction]:
         """Nothing that was committed is lost."""
-        progress, wishes = self._progress(), self._requests.open_of("stop")
+        progress, wishes = self._progress(), self._requests.open_of(*_ENDS)
+        paused = all(one.request == "pause" for one in wishes)
         first, code = wishes[0], max((self._codes.get(one.id, _STOPPED) for one in wishes), default=_STOPPED)
         saved = f"the checkpoint of step {progress.saved}" if progress.saved else "the beginning"
         detail = f"step {progress.step}{path or f', {saved} holds all of it'}"
         if not progress.step:
             detail = "no step was trained"
-        instructions = self._requests.answer_all("done", detail, "stop")
+        if self.abandoned_s:
+            detail += f"; {self.abandoned_s:.1f} s of the open step are given up"
+        instructions = self._requests.answer_all("done", detail, *_ENDS)
         self._has_ended = True
         where = f"at step {progress.step}, after a checkpoint" if progress.step else "before the first step"
         how = _HOW.get(first.reason)
         told = f"{how} {where}" if how else f"stopped: {first.reason} ({where})"
+        if paused:
+            where = f"at step {progress.step}: {progress.lost}" if progress.step > progress.saved else where
+            told = f"paused by its service {where}"
+            return [*instructions, Stop(told=told, exit_code=_PAUSED, saved=progress.saved, paused=True)]
         return [*instructions, Stop(told=f"{told}; {self._go_on} goes on", exit_code=code, saved=progress.saved)]
 
     def _end_at_once(self, one: Request) -> list[Instruction]:
@@ -256,7 +390,9 @@ class Desk:
         membership, progress = self._membership, self._progress()
         if not progress.is_training:
             return "waiting for executors to start"
-        if request in ("scale", "migrate"):
+        if request == "batch":
+            return f"waiting for step {progress.step + 1} to end"
+        if request in ("scale", "migrate", "grant"):
             return "waiting for newcomers" if membership.attempt is None else "going over to others"
         first = membership.roster.get(membership.members[0]) if membership.members else None
         beat = first.beat if first is not None else None
@@ -265,11 +401,13 @@ class Desk:
         return f"waiting for step {progress.step + (not is_after)} to end"
 
 
+#: requests that end the job after a checkpoint
+_ENDS: tuple[Sort, ...] = ("stop", "pause")
 #: how a stop is told of, by the reason of the wish
 _HOW = {"asked": "stopped on request", "Ctrl-C": "stopped by Ctrl-C", "SIGTERM": "stopped by SIGTERM"}
 
 
-def _standing(membership: Membership) -> Standing:
+def _standing(membership: Membership, *, lets_go: bool) -> Standing:
     present = [one for e in membership.members if (one := membership.roster.get(e)) is not None]
     return Standing(
         members=membership.members,
@@ -279,4 +417,5 @@ def _standing(membership: Membership) -> Standing:
         wanted=tuple(sorted(membership.goal.devices)),
         set_aside=tuple(one.executor for one in membership.goal.aside),
         refused=membership.goal.refused,
+        lets_go=lets_go,
     )

@@ -27,9 +27,10 @@ def may_say(membership: Membership, executor: int, message: m.FromExecutor) -> b
         case m.Failed() | m.Uses():
             return True
         case m.Broken():
+            if one.state == "member":
+                return True
             attempt = membership.attempt
-            forming = attempt is not None and executor in attempt.members
-            return forming or executor in membership.members or one.state == "member"
+            return (attempt is not None and executor in attempt.members) or executor in membership.members
     return one.state in ("member", "leaving")
 
 

@@ -96,6 +96,8 @@ class Stop:
     exit_code: int
     #: the step of the checkpoint that it goes on from, 0 for the beginning
     saved: int
+    #: the service that runs it wants its devices: it goes on when it gets others
+    paused: bool = False
 
 
 Instruction = Start | Tell | Kill | Emit | Restart | Ask | Done | Fail | Stop

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from isoscale.batches import BatchChange
 from isoscale.protocol import messages as m
 from isoscale.runtime.membership.instructions import Emit, Instruction, Tell
 
@@ -40,10 +41,10 @@ class Formation:
     #: where they listen, across machines
     addresses: tuple[str, ...] = ()
 
-    def begin(self, checkpoint: str) -> list[Instruction]:
-        """Start training, from a checkpoint or from the beginning."""
-        common = self._common()
-        return [Tell(e, m.Begin(index=i, checkpoint=checkpoint, **common)) for i, e in enumerate(self.members)]
+    def begin(self, checkpoint: str, batches: tuple[BatchChange, ...] = (), reached: int = 0) -> list[Instruction]:
+        """Start training, from a checkpoint or from the beginning; up to `reached` steps with the same batch sizes."""
+        common = self._common() | {"checkpoint": checkpoint, "batches": batches, "reached": reached}
+        return [Tell(e, m.Begin(index=i, **common)) for i, e in enumerate(self.members)]
 
     def prepare(self, coming: frozenset[int], leaving: tuple[int, ...], sender: int = -1) -> list[Instruction]:
         """Form the group beside training. Those who stay share the work of handing the state to those who come; where

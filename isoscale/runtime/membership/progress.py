@@ -20,6 +20,8 @@ class Progress:
     #: seconds that a step takes, 0 if unknown, and since the last one was committed
     step_s: float = 0.0
     since_step_s: float = 0.0
+    #: that the last checkpoint took to write, 0 before the first
+    write_s: float = 0.0
 
     @property
     def is_saved(self) -> bool:

@@ -33,8 +33,9 @@ class Recruiting:
     def gather(self, target: DeviceSet) -> list[Instruction]:
         """See to it that all come that the target needs."""
         wanted = self.roster.choose(target, ())
+        coming = set(wanted.coming)
         for one in self.roster:
-            one.needed = one.executor in wanted.coming
+            one.needed = one.executor in coming
         return [*self._start(wanted.missing), *self._refill_spares(target)]
 
     def gathered(self, target: DeviceSet) -> tuple[int, ...]:

@@ -21,6 +21,10 @@ __all__ = ["Request", "Requests", "Standing"]
 _MAX_SHOWN = 64
 
 
+#: of these the newest counts
+_OVERTAKES: dict[Sort, tuple[Sort, ...]] = {"scale": ("scale",), "grant": ("grant",), "pause": ("grant", "pause")}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     id: int
@@ -30,6 +34,8 @@ class Request:
     #: executors that shall go
     away: tuple[int, ...] = ()
     reason: str = "asked"
+    #: the batch size that is asked for, alone or with devices
+    batch: int | None = None
     #: committed steps when it was accepted, and when that was
     step: int = 0
     since: float = 0.0
@@ -50,6 +56,8 @@ class Standing:
     #: sorted kinds of those that are worked for: all but those of executors that are set aside
     wanted: tuple[str, ...]
     set_aside: tuple[int, ...] = ()
+    #: nothing runs on devices that were taken away
+    lets_go: bool = True
 
     @property
     def is_reached(self) -> bool:
@@ -65,18 +73,35 @@ class Requests:
     #: the highest id that was ever given
     last: int = 0
     _open: dict[int, Request] = field(default_factory=dict)
+    #: of those that ask for devices and a batch size: whose batch size needs no more
+    _rebatched: set[int] = field(default_factory=set)
     _answered: deque[RequestStatus] = field(default_factory=lambda: deque(maxlen=_MAX_SHOWN))
 
     def accept(
-        self, sort: Sort, *, target: str = "", away: tuple[int, ...] = (), reason: str, step: int, now: float
+        self,
+        sort: Sort,
+        *,
+        target: str = "",
+        away: tuple[int, ...] = (),
+        reason: str,
+        step: int,
+        now: float,
+        batch: int | None = None,
     ) -> tuple[Request, list[Instruction]]:
-        """A new one. Of those that ask for devices the newest counts."""
+        """A new one. Of those that ask for devices the newest counts, and of those that ask for a batch size."""
         self.last += 1
-        one = Request(id=self.last, request=sort, target=target, away=away, reason=reason, step=step, since=now)
+        one = Request(
+            id=self.last, request=sort, target=target, away=away, reason=reason, step=step, since=now, batch=batch
+        )
         fields = {"id": one.id, "request": sort, "target": target, "away": list(away), "reason": reason}
+        fields |= {} if batch is None else {"batch": batch}
         instructions: list[Instruction] = [Emit("request", fields)]
-        for older in self.open_of("scale") if sort == "scale" else []:
-            instructions += self.answer(older.id, "overtaken", f"by request {one.id}: {target}")
+        if batch is not None:
+            self._rebatched |= {older.id for older in self.open_of("scale", "migrate", "grant")}
+            for older in self.open_of("batch"):
+                instructions += self.answer(older.id, "overtaken", f"by request {one.id}: batch size {batch}")
+        for older in self.open_of(*_OVERTAKES.get(sort, ())):
+            instructions += self.answer(older.id, "overtaken", f"by request {one.id}: {target or sort}")
         self._open[one.id] = one
         return one, instructions
 
@@ -89,6 +114,7 @@ class Requests:
                 target=event["target"],
                 away=tuple(event["away"]),
                 reason=event["reason"],
+                batch=event.get("batch"),
                 since=now,
             )
             self.last = max(self.last, event["id"])
@@ -112,14 +138,33 @@ class Requests:
     def on_standing(self, standing: Standing) -> list[Instruction]:
         """Which of those that ask for devices are fulfilled, or will not be."""
         instructions: list[Instruction] = []
-        for one in self.open_of("scale", "migrate"):
+        for one in self.open_of("scale", "migrate", "grant"):
+            if one.request == "grant" and not standing.lets_go:
+                continue
             if standing.refused:
                 instructions += self.answer(one.id, "given_up", standing.refused)
             elif one.target and one.target != standing.target:
                 instructions += self.answer(one.id, "overtaken", f"by a plan or another coordinator: {standing.target}")
-            elif standing.is_reached and not set(one.away) & set(standing.members):
+            elif standing.is_reached and not set(one.away) & set(standing.members) and not self._awaits_batch(one):
                 instructions += self.answer(one.id, "done", str(standing))
         return instructions
+
+    def wish(self) -> Request | None:
+        """Which of those that are open asks for a batch size that the job does not have yet; the newest counts."""
+        asked = [one for one in self._open.values() if self._awaits_batch(one)]
+        return max(asked, key=lambda one: one.id, default=None)
+
+    def _awaits_batch(self, one: Request) -> bool:
+        return one.batch is not None and one.id not in self._rebatched
+
+    def on_rebatched(self, request: int, step: int, size: int, error: str) -> list[Instruction]:
+        """The batch size was changed for a request, or cannot be."""
+        if error:
+            return self.answer(request, "failed", f"the batch size stays what it is: {error}")
+        self._rebatched.add(request)
+        if (one := self._open.get(request)) is None or one.request != "batch":
+            return []
+        return self.answer(request, "done", f"batch size {size} from step {step + 1} on")
 
     def on_checkpoint(self, step: int, path: str) -> list[Instruction]:
         """One was published: it serves everybody who had asked by then."""
@@ -140,4 +185,7 @@ class Requests:
             }
             for one in self._open.values()
         ]
+        for shown in waiting:
+            if (batch := self._open[shown["id"]].batch) is not None:
+                shown["batch"] = batch
         return [*self._answered, *waiting]

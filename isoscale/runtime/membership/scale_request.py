@@ -8,7 +8,7 @@ from isoscale.kinds import DeviceSet
 from isoscale.protocol import messages as m
 from isoscale.types import JobSpec
 
-__all__ = ["check_scale", "parse_target"]
+__all__ = ["check_batch", "check_scale", "parse_target"]
 
 
 def parse_target(text: str, present: DeviceSet, spec: JobSpec) -> DeviceSet:
@@ -44,6 +44,29 @@ def _check_total(text: str, total: int, spec: JobSpec) -> None:
             value=text,
             problem=f"{total} executors for {spec.workers} logical workers",
             remedy=f"give 1 .. {most}",
+        )
+
+
+def check_batch(size: int, spec: JobSpec, declared: m.Declared | None, *, is_known: bool) -> None:
+    """Whether a job may have this batch size. `is_known`: if it had declared some, that would be known by now."""
+    limits.within(size, "batch", limits.BATCH)
+    if spec.is_repeat:
+        problem, remedy = "the job repeats another run, whose sizes are recorded", "leave it, or start one of its own"
+        raise UserError(field="batch", value=size, problem=problem, remedy=remedy)
+    if declared is None and is_known:
+        remedy = "declare them: job.loader(..., batch_sizes=(16, 32), batch_rule=...)"
+        raise UserError(field="batch", value=size, problem="the script declares no batch_sizes", remedy=remedy)
+    if declared is None:
+        return
+    if size not in declared.sizes:
+        sizes = ", ".join(map(str, declared.sizes))
+        raise UserError(field="batch", value=size, problem=f"the script declares {sizes}", remedy="give one of them")
+    if not declared.rule:
+        raise UserError(
+            field="batch",
+            value=size,
+            problem="the script does not say what becomes of the learning rate",
+            remedy="give job.loader(batch_rule=...) or call job.on_batch_change(f)",
         )
 
 

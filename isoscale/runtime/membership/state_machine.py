@@ -21,6 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from isoscale.batches import BatchChange
 from isoscale.errors import ExecutorLostError, IsoscaleError, UserCodeError
 from isoscale.kinds import DeviceSet
 from isoscale.protocol import messages as m
@@ -82,6 +83,15 @@ class Membership:
     step_s: float = 0.0
     checkpoint: str = ""
     headway: Headway = field(default_factory=Headway)
+    #: what the script says of its batch size; None: nothing, or not yet
+    declared: m.Declared | None = None
+    #: the batch size that is asked for, which goes with the next switch
+    rebatch: m.Rebatch | None = None
+    #: how the batch size was changed so far, and how many steps were committed, for those who begin again
+    batches: tuple[BatchChange, ...] = ()
+    reached: int = 0
+    #: a step was committed under this coordinator
+    has_stepped: bool = False
     #: the job is about to be ended: no change is begun any more
     is_stopping: bool = False
     _reference: m.Hello | None = None
@@ -176,7 +186,8 @@ class Membership:
         self.generation += 1
         self._enter(members, shares, "resumed" if self.checkpoint else "started")
         self._from = 0
-        return [*self._formation(members, shares).begin(self.checkpoint), *self._announce()]
+        orders = self._formation(members, shares).begin(self.checkpoint, self.batches, self.reached)
+        return [*orders, *self._announce()]
 
     # ---- requests ----
 
@@ -212,6 +223,8 @@ class Membership:
     def on_stopping(self, is_stopping: bool) -> list[Instruction]:
         """Somebody wants the job to end after a checkpoint; or it goes on, since there cannot be one."""
         self.is_stopping = is_stopping
+        if is_stopping and self.attempt is not None and not self.attempt.switch_sent:
+            self.attempt = None  # overtaken: nobody has gone over
         return [] if is_stopping else self._reconcile()
 
     # ---- an attempt ----
@@ -263,7 +276,8 @@ class Membership:
         if attempt.forming:
             return []
         attempt.switch_sent = True
-        switch = m.Switch(generation=generation, at_step=attempt.at_step)
+        batch = self.rebatch if attempt.at_step is None else None
+        switch = m.Switch(generation=generation, at_step=attempt.at_step, batch=batch)
         return [Tell(member, switch) for member in self.members]
 
     def on_switched(self, executor: int, switched: m.Switched) -> list[Instruction]:
@@ -318,15 +332,15 @@ class Membership:
     def _follow(self, generation: int, members: tuple[int, ...], shares: tuple[int, ...]) -> list[Instruction]:
         """They have gone over to a generation that an earlier coordinator had prepared."""
         attempt, self.attempt = self.attempt, None
-        before = self.members
+        before, now = self.members, frozenset(members)
         self._enter(members, shares, "a new coordinator", generation=generation)
         self.sealed = True
         for executor in members:
             if executor in self.roster:
                 self.roster[executor].state = "member"
-        instructions = self._announce(joined=frozenset(members) - frozenset(before))
+        instructions = self._announce(joined=now - frozenset(before))
         for executor in before:
-            if executor not in members:
+            if executor not in now:
                 instructions += self._recruiting.let_go(executor, "left before a new coordinator came")
         gone = [executor for executor in members if executor not in self.roster]
         if gone or (attempt is not None and attempt.switch_sent):
@@ -378,7 +392,9 @@ class Membership:
         if attempt is not None and concerned and not attempt.switch_sent:
             return self._unformed(reason)
         one = self.roster.get(executor)
-        if not concerned and one is not None and executor not in self.members and generation < self.current:
+        # Everybody says so at once: whoever speaks of the present generation is not looked up among all members.
+        is_late = not concerned and generation < self.current
+        if is_late and one is not None and executor not in self.members:
             # It may have gone over to a generation that a recovery has overtaken. Without the state it waits on.
             return self._overtake(executor) if one.state == "member" or executor in self._overtaken else []
         # Of an attempt that was dropped several may say so; the present generation trains all the same.
@@ -465,6 +481,7 @@ class Membership:
     def _recover(self, reason: str) -> list[Instruction]:
         """The next generation is made of all who hold the job's state."""
         attempt, self.attempt = self.attempt, None
+        is_first = self.sealed
         candidates = [*(attempt.members if attempt is not None and attempt.switch_sent else ()), *self.members]
         holders = [e for e in dict.fromkeys(candidates) if e in self.roster and self.roster[e].state == "member"]
         # Those who left before this coordinator came wait, with the state, until the others have sealed a step.
@@ -486,7 +503,17 @@ class Membership:
         self._overtaken |= attempt.received if attempt is not None else set()
         self._overtaken -= set(kept)
         # A newcomer that was waiting for state from a group that is no more waits on.
-        return [*instructions, *self._announce()]
+        return [*instructions, *self._announce(), *(self._replace() if is_first else ())]
+
+    def _replace(self) -> list[Instruction]:
+        """Newcomers set themselves up while the others do their step again, and can join right after its seal.
+
+        After a first loss only: a step that ends whoever does it shall not end those who are started meanwhile, too.
+        """
+        if self._completion or self.is_stopping or self._overtaken:
+            return []
+        devices, _ = self.goal.next(self.step, self.step_s)
+        return self._recruiting.call_up(self.roster.choose(devices, self.members), self.members, self.goal.target)
 
     def _overtake(self, newcomer: int) -> list[Instruction]:
         """It has gone over, with the state, to a generation that will never be: it cannot come back.
@@ -576,9 +603,10 @@ class Membership:
 
     def _if_evicted(self, now: float) -> list[Instruction]:
         """Everybody was told to go. Until others have come they train on, but not for ever."""
-        present = [one for e in self.members if (one := self.roster.get(e)) is not None]
+        # Every tick asks: the first one who may stay answers for all.
+        present = (one.noticed for e in self.members if (one := self.roster.get(e)) is not None)
         due = self._eviction.look(
-            everybody=bool(present) and all(one.noticed for one in present) and not self._completion,
+            everybody=next(present, False) and all(present) and not self._completion,
             rescued=self.attempt is not None and self.attempt.switch_sent,
             given_up=self.goal.refused,
             step_s=self.step_s,
@@ -593,7 +621,7 @@ class Membership:
 
     def on_step(self, step: int, seconds: float) -> None:
         """A step is committed; `seconds` is what it took."""
-        self.step = step
+        self.step, self.has_stepped = step, True
         self.step_s = seconds if self.step_s == 0 else 0.9 * self.step_s + 0.1 * seconds
         self.headway.commit(step)
         if self._retry_limits.newcomers.troubled and self._has_lasted():
@@ -649,10 +677,11 @@ class Membership:
         """The others may follow whoever came to the end, or be gone."""
         if not self._completion or self.phase != "training":
             return []
-        leaving = self.attempt.leaving if self.attempt is not None and self.attempt.switch_sent else ()
-        done = {*self._completion.finished, *leaving}
-        waiting = [e for e in self.members if e in self.roster and e not in done] if not self._breakage else []
-        instructions = self._completion.conclude(waiting)
+        leaving = set(self.attempt.leaving if self.attempt is not None and self.attempt.switch_sent else ())
+        waits = not self._breakage and self._completion.waits_for(
+            self.members, lambda executor: executor in self.roster and executor not in leaving
+        )
+        instructions = [] if waits else self._completion.conclude()
         if any(isinstance(instruction, Done) for instruction in instructions):
             self.phase = "done"
         return instructions

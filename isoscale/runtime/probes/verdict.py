@@ -8,11 +8,11 @@ for these steps on this host, and a report says how many steps there were.
 from __future__ import annotations
 
 import re
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from isoscale.runtime.probes.steadiness import spread_of
 from isoscale.types import JobSpec, Level
 
 __all__ = [
@@ -94,6 +94,9 @@ class StepTime:
     """Step times of a run after its warm-up, in seconds. All zero if there was no step left to time."""
 
     median_s: float = 0.0
+    #: a quarter of the steps took less, and a quarter more
+    low_s: float = 0.0
+    high_s: float = 0.0
     fastest_s: float = 0.0
     slowest_s: float = 0.0
     steps: int = 0
@@ -103,7 +106,15 @@ class StepTime:
         timed = sorted(seconds[min(WARM_UP_STEPS, len(seconds) - 1) :]) if len(seconds) > 1 else []
         if not timed:
             return cls()
-        return cls(median_s=statistics.median(timed), fastest_s=timed[0], slowest_s=timed[-1], steps=len(timed))
+        spread = spread_of(timed)
+        return cls(
+            median_s=spread.median_s,
+            low_s=spread.low_s,
+            high_s=spread.high_s,
+            fastest_s=timed[0],
+            slowest_s=timed[-1],
+            steps=len(timed),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

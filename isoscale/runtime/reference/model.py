@@ -2,55 +2,59 @@
 
 from __future__ import annotations
 
-import copy
-from typing import Any
+from typing import Any, SupportsIndex, TypeVar
 
 import torch
+import torch._dynamo.config
 import torch.distributed as dist
 from torch._C._distributed_c10d import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
-__all__ = ["DdpModel", "tree_hook"]
+__all__ = ["stock_ddp", "tree_hook"]
+
+Module = TypeVar("Module", bound=torch.nn.Module)
 
 
-class DdpModel(DistributedDataParallel):
-    """Attributes pass through, names have no prefix."""
+def stock_ddp(module: Module, **options: Any) -> tuple[Module, DistributedDataParallel]:
+    """The script's own module, and the stock DDP around it that it is run by from now on.
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._is_built = True
+    The module stays what it is: its class, its children, its names. Only calling it means calling DDP, which calls it.
+    A copy or a pickle of it is a module like any other.
+    """
+    ddp = DistributedDataParallel(module, **options)
+    # Else torch.compile would cut the graph of a DDP model at its buckets, and fuse other operators than without.
+    torch._dynamo.config.optimize_ddp = False
+    kind: Any = type(module)
+    inside = False
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        own = self.__dict__
-        if "_is_built" in own and name not in own and not hasattr(type(self), name) and hasattr(self.module, name):
-            setattr(self.module, name, value)
-        else:
-            super().__setattr__(name, value)
-
-    def __deepcopy__(self, memo: dict[int, object]) -> torch.nn.Module:
-        alone: torch.nn.Module = copy.deepcopy(self.module, memo)
-        return alone
-
-    def __getitem__(self, key: object) -> Any:
-        return self.module[key]
-
-    def __getattr__(self, name: str) -> Any:
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        nonlocal inside
+        if inside:
+            return kind.__call__(self, *args, **kwargs)
+        inside = True
         try:
-            return super().__getattr__(name)
-        except AttributeError:
-            return getattr(super().__getattr__("module"), name)
+            return ddp(*args, **kwargs)
+        finally:
+            inside = False
 
-    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        return self.module.state_dict(*args, **kwargs)
+    def reduce(self: Any, protocol: SupportsIndex) -> Any:
+        make, arguments, *rest = kind.__reduce_ex__(self, protocol)
+        return make, tuple(kind if one is wrapped else one for one in arguments), *rest
 
-    def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        return self.module.load_state_dict(*args, **kwargs)
-
-    def named_parameters(self, *args: Any, **kwargs: Any) -> Any:
-        return self.module.named_parameters(*args, **kwargs)
-
-    def named_buffers(self, *args: Any, **kwargs: Any) -> Any:
-        return self.module.named_buffers(*args, **kwargs)
+    wrapped = type(
+        kind.__name__,
+        (kind,),
+        {
+            "__call__": call,
+            "__reduce_ex__": reduce,
+            "__module__": kind.__module__,
+            "__qualname__": kind.__qualname__,
+            "__doc__": kind.__doc__,
+            "__class__": property(lambda self: kind),
+        },
+    )
+    object.__setattr__(module, "__class__", wrapped)
+    return module, ddp
 
 
 def tree_hook(bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:

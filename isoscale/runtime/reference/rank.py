@@ -10,16 +10,19 @@ import json
 import random
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 import torch
+from torch.nn.parallel import DistributedDataParallel
 
 from isoscale.core.encoding.digest import digest
-from isoscale.runtime.reference.model import DdpModel
 from isoscale.runtime.training.probe import Probe
 from isoscale.runtime.training.state import Stateful, Tree
 from isoscale.types import JobSpec
+
+if TYPE_CHECKING:
+    from isoscale.runtime.reference.live import LiveSize
 
 __all__ = ["Rank", "Streams", "Total", "get_streams", "seed_streams", "set_streams"]
 
@@ -33,12 +36,15 @@ class Rank:
         self.spec = spec
         self.out = out
         self.number = number
-        self.models: dict[str, DdpModel] = {}
+        self.models: dict[str, DistributedDataParallel] = {}
         self.kept: dict[str, Stateful] = {}
         self.values: dict[str, Any] = {}
         self.probe: Probe | None = None
-        #: committed steps, and the present epoch
+        #: the size of batches, where it may change
+        self.live: LiveSize | None = None
+        #: committed steps, samples that all ranks read in them, and the present epoch
         self.step = 0
+        self.samples = 0
         self.epoch = 0
         #: steps after which the script wants to end; 0 if it did not say
         self.limit = 0
@@ -77,7 +83,7 @@ class Rank:
 
     def result(self) -> Tree:
         """The contents of final.pt."""
-        models = {name: dict(model.state_dict()) for name, model in self.models.items()}
+        models = {name: dict(model.module.state_dict()) for name, model in self.models.items()}
         out: Tree = {"model": next(iter(models.values()))} if len(models) == 1 else {"models": models}
         out |= {name: thing.state_dict() for name, thing in self.kept.items()}
         if self.values:
@@ -86,7 +92,7 @@ class Rank:
 
     def digest(self) -> str:
         optimizers = {n: t.state_dict() for n, t in self.kept.items() if isinstance(t, torch.optim.Optimizer)}
-        return digest({name: model.state_dict() for name, model in self.models.items()}, optimizers)
+        return digest({name: model.module.state_dict() for name, model in self.models.items()}, optimizers)
 
 
 def seed_streams(seed: int) -> None:

@@ -9,6 +9,7 @@ a script.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import os
 import sys
@@ -28,27 +29,37 @@ from torch.utils.data.distributed import DistributedSampler
 from isoscale import env
 from isoscale.core.numerics import determinism
 from isoscale.errors import IsoscaleError
-from isoscale.runtime.reference.loader import StockLoader, StreamLoader
-from isoscale.runtime.reference.model import DdpModel, tree_hook
+from isoscale.runtime.reference.live import LiveStockLoader, LiveStreamLoader
+from isoscale.runtime.reference.loader import StockLoader, StreamLoader, TurnLoader
+from isoscale.runtime.reference.model import stock_ddp, tree_hook
 from isoscale.runtime.reference.outcome import Outcome, outcome_path
 from isoscale.runtime.reference.rank import Rank, get_streams, seed_streams, set_streams
-from isoscale.runtime.training.state import plain
+from isoscale.runtime.training.on_main import OnMain
+from isoscale.runtime.training.state import plain, stateful
 from isoscale.types import JobSpec
 
 if TYPE_CHECKING:
     from isoscale.runtime.training.job import Job
-    from isoscale.runtime.training.state import Stateful
     from isoscale.runtime.training.stream import StreamOptions
 
-__all__ = ["ReferenceJob", "run_reference"]
+__all__ = ["ReferenceJob", "reference_session", "run_reference"]
 
 Thing = TypeVar("Thing")
+Module = TypeVar("Module", bound=torch.nn.Module)
 
 _PARENT_POLL_S = 1.0
 
 
 def run_reference(train: Callable[[Job], object]) -> NoReturn:
-    """Entry point of one rank: reads the job from the directory that `verify` prepared. Ends the process.
+    """Entry point of one rank: reads the job from the directory that `verify` prepared. Ends the process."""
+    with reference_session() as rank:
+        train(cast("Job", ReferenceJob(rank)))  # as far as a script can tell
+    raise AssertionError("a rank ends with its session")
+
+
+@contextlib.contextmanager
+def reference_session() -> Iterator[Rank]:
+    """What is done inside is one rank's training. Never leaves: the process ends with it.
 
     Leaves `rank-<r>.outcome.json` behind: how it ended and, on failure, when and with what traceback.
     """
@@ -66,7 +77,8 @@ def run_reference(train: Callable[[Job], object]) -> NoReturn:
         rank = Rank(spec, out, number)
         if spec.trace is not None:
             _leave_trace(rank)
-        ReferenceJob(rank).run(train)
+        with _recorded(rank):
+            yield rank
         dist.barrier()
         outcome = Outcome(ok=True, step=rank.step, digest=rank.digest())
         dist.destroy_process_group()
@@ -79,6 +91,18 @@ def run_reference(train: Callable[[Job], object]) -> NoReturn:
     sys.stderr.flush()
     # A failed rank must not wait for the others in gloo's or a loader's clean-up.
     os._exit(code)
+
+
+@contextlib.contextmanager
+def _recorded(rank: Rank) -> Iterator[None]:
+    """A rank's training, from its seed to what it leaves in its directory."""
+    seed_streams(rank.spec.seed)
+    with (rank.out / f"rank-{rank.number}.jsonl").open("w") as rank.file:
+        yield
+    if rank.probe is not None:
+        rank.probe.ended(rank.step)
+    if rank.number == 0:
+        torch.save(plain(rank.result(), "result"), rank.out / "final.pt")
 
 
 def _leave_trace(rank: Rank) -> None:
@@ -129,6 +153,10 @@ class ReferenceJob:
         return self._rank.step
 
     @property
+    def samples(self) -> int:
+        return self._rank.samples
+
+    @property
     def epoch(self) -> int:
         return self._rank.epoch
 
@@ -136,29 +164,20 @@ class ReferenceJob:
     def state(self) -> dict[str, Any]:
         return self._rank.values
 
-    def run(self, train: Callable[[Job], object]) -> None:
-        rank = self._rank
-        seed_streams(rank.spec.seed)
-        with (self.out / f"rank-{rank.number}.jsonl").open("w") as rank.file:
-            train(cast("Job", self))  # as far as a script can tell
-        if rank.probe is not None:
-            rank.probe.ended(rank.step)
-        if self.is_main:
-            torch.save(plain(rank.result(), "result"), self.out / "final.pt")
-
     # ---- set-up ----
 
-    def model(self, module: torch.nn.Module, **options: Any) -> DdpModel:
-        model = DdpModel(module, **options)
+    def model(self, module: Module, **options: Any) -> Module:
+        module, ddp = stock_ddp(module, **options)
+        determinism.settle_compiler(self._rank.spec.determinism)
         if self._rank.spec.order == "tree":
-            model.register_comm_hook(None, lambda state, bucket: tree_hook(bucket))
+            ddp.register_comm_hook(None, lambda state, bucket: tree_hook(bucket))
         base = type(module).__name__
         taken = sum(name.split("-")[0] == base for name in self._rank.models)
-        self._rank.models[f"{base}-{taken + 1}" if taken else base] = model
-        return model
+        self._rank.models[f"{base}-{taken + 1}" if taken else base] = ddp
+        return module
 
     def keep(self, name: str, thing: Thing) -> Thing:
-        self._rank.kept[name] = cast("Stateful", thing)
+        self._rank.kept[name] = stateful(name, thing)
         return thing
 
     def keep_per_worker(self, name: str, factory: Callable[..., Thing]) -> Thing:
@@ -168,10 +187,27 @@ class ReferenceJob:
         set_streams(before)
         return made
 
+    def unkept(self, *names: str) -> None:
+        pass
+
     def loader(
-        self, dataset: Any, *, batch_size: int = 1, shuffle: bool = False, train: bool = True, **options: Any
-    ) -> StockLoader:
+        self,
+        dataset: Any,
+        *,
+        batch_size: int = 1,
+        shuffle: bool = False,
+        train: bool = True,
+        batch_sizes: object = None,
+        batch_rule: Any = None,
+        **options: Any,
+    ) -> StockLoader | LiveStockLoader:
         n = self._rank.spec.workers
+        if batch_sizes is not None:
+            if "sampler" in options:
+                own = options.pop("sampler")(self._rank.number, n)
+            else:
+                own = DistributedSampler(dataset, n, self._rank.number, shuffle, seed=self._rank.spec.seed)
+            return LiveStockLoader(self._rank, dataset, batch_size, own, batch_rule, options)
         if "batch_sampler" in options:
             options["batch_sampler"] = options["batch_sampler"](self._rank.number, n)
             return StockLoader(self._rank, DataLoader(dataset, **options), train=train, most_samples=0)
@@ -184,13 +220,24 @@ class ReferenceJob:
         stock = DataLoader(dataset, batch_size, sampler=sampler, **options)
         return StockLoader(self._rank, stock, train=train, most_samples=-(-len(dataset) // n))
 
-    def stream(self, source: object, *, batch_size: int = 1, **options: Unpack[StreamOptions]) -> StreamLoader:
+    def on_batch_change(self, f: Callable[[int, int], object]) -> None:
+        assert self._rank.live is not None
+        self._rank.live.rule = f
+
+    def stream(
+        self, source: object, *, batch_size: int = 1, **options: Unpack[StreamOptions]
+    ) -> StreamLoader | LiveStreamLoader:
+        if options.get("batch_sizes") is not None:
+            return LiveStreamLoader(self._rank, source, batch_size, options)
         return StreamLoader(self._rank, source, batch_size, options)
+
+    def turns(self, steps: int, *, samples: int = 1, train: bool = True, only: int | None = None) -> TurnLoader:
+        return TurnLoader(self._rank, steps, samples, only, train=train)
 
     # ---- progress ----
 
-    def epochs(self, count: int) -> Iterator[int]:
-        for epoch in range(count):
+    def epochs(self, count: int, *, start: int = 0) -> Iterator[int]:
+        for epoch in range(start, count):
             self._rank.epoch = epoch
             if self._rank.has_ended():
                 return
@@ -212,6 +259,11 @@ class ReferenceJob:
     def log(self, **values: object) -> None:
         pass
 
+    def on_main(self, factory: Callable[..., Thing], **options: Any) -> OnMain[Thing]:
+        """A comparison leaves no traces elsewhere: it is never made."""
+        return OnMain(None)
+
     def save(self, name: str, thing: object) -> None:
-        if self.is_main:
+        if self.is_main and "://" not in name:  # the job itself writes there
+            (self.out / name).parent.mkdir(parents=True, exist_ok=True)
             torch.save(thing, self.out / name)

@@ -3,31 +3,47 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
+import numpy as np
 import torch
 import torch.distributed as dist
+from torch.utils._pytree import tree_map_only
 
+from isoscale.data.loader import sample_count
 from isoscale.runtime.reference.rank import Rank, Total
 
 __all__ = ["Step"]
 
 
 class Step:
-    def __init__(self, rank: Rank, batches: Iterator[object], train: bool) -> None:
+    def __init__(
+        self,
+        rank: Rank,
+        batches: Iterator[object],
+        train: bool,
+        index: int,
+        num_samples: Callable[[object], int] = sample_count,
+    ) -> None:
         self._rank = rank
         self._batches = batches
         self._train = train
+        self._num_samples, self._count = num_samples, 0
+        self.index = index
+        self.logical_rank = rank.number
         self._logged: dict[str, list[float]] = {}
         self._summed: dict[str, torch.Tensor] = {}
+        self._given: dict[str, list[object]] = {}
         self.totals: dict[str, Total] = {}
         self.means: dict[str, float] = {}
+        self.gathered: dict[str, list[object]] = {}
 
     def __iter__(self) -> Iterator[object]:
         rank, nothing = self._rank, object()
         probe = rank.probe if self._train else None
         with rank.own_streams():
             batch = next(self._batches, nothing)
+            self._count = 0 if batch is nothing else self._num_samples(batch)
             rank.in_turn = True
             if batch is not nothing:
                 if probe is not None:
@@ -60,6 +76,12 @@ class Step:
             wide = tensor.to(torch.float64 if tensor.is_floating_point() else torch.int64, copy=True)
             self._summed[name] = self._summed[name] + wide if name in self._summed else wide
 
+    def gather(self, **values: object) -> None:
+        for name, value in values.items():
+            one = torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+            copied = tree_map_only(torch.Tensor, lambda tensor: tensor.detach().clone(), one)
+            self._given.setdefault(name, []).append(copied)
+
     @contextlib.contextmanager
     def accumulate(self) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
@@ -69,19 +91,24 @@ class Step:
 
     def _combine(self) -> None:
         rank = self._rank
-        mine = ({name: _mean(v) for name, v in self._logged.items()}, self._summed, rank.turn_stop)
+        means = {name: _mean(v) for name, v in self._logged.items()}
+        mine = (means, self._summed, rank.turn_stop, self._given, self._count)
         every = [mine] * rank.spec.workers
         dist.all_gather_object(every, mine)
         rank.turn_stop = False
-        rank.stopped = rank.stopped or any(stop for _, _, stop in every)
-        for name in sorted({name for logged, _, _ in every for name in logged}):
-            self.means[name] = _mean([logged[name] for logged, _, _ in every if name in logged])
-        for name in sorted({name for _, summed, _ in every for name in summed}):
-            values = [summed[name] for _, summed, _ in every if name in summed]
+        rank.stopped = rank.stopped or any(stop for _, _, stop, *_ in every)
+        rank.samples += sum(count for *_, count in every) if self._train else 0
+        for name in sorted({name for logged, *_ in every for name in logged}):
+            self.means[name] = _mean([logged[name] for logged, *_ in every if name in logged])
+        for name in sorted({name for _, summed, *_ in every for name in summed}):
+            values = [summed[name] for _, summed, *_ in every if name in summed]
             total = values[0]
             for value in values[1:]:
                 total = total + value
             self.totals[name] = total if total.dim() else total.item()
+        for *_, given, _ in every:
+            for name, things in given.items():
+                self.gathered.setdefault(name, []).extend(things)
 
 
 def _mean(values: list[float]) -> float:

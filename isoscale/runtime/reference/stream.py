@@ -41,25 +41,51 @@ class StreamPlan:
         self._used = [0] * n
 
     def steps(self, epoch: int) -> list[list[list[Sample]]]:
-        """Samples by step and logical rank."""
+        """Samples by step and logical rank, of a pass in which the batch size stays what it is."""
+        self.begin(epoch)
+        steps = []
+        while (step := self.next(self._batch)) is not None:
+            steps.append(step)
+        return steps
+
+    def begin(self, epoch: int) -> None:
+        """A pass."""
         if self._tail != "carry":
             self._given, self._used = [[] for _ in range(self._n)], [0] * self._n
-        pool = list(range(len(self._sizes)))
+        self._pool = list(range(len(self._sizes)))
         if self._shuffle:
-            pool = torch.randperm(len(pool), generator=torch.Generator().manual_seed(self._seed + epoch)).tolist()
-        key = 0 if self._tail == "carry" else epoch
-        steps = []
-        while self._fill(pool) or min(self._left()) >= (self._batch if self._tail == "drop" else self._batch + 1):
-            if self._tail == "carry" and min(self._left()) < self._batch + max(1, self._buffer):
-                break
-            steps.append([self._take(rank, self._batch, key) for rank in range(self._n)])
-        if self._tail != "partial":
-            return steps
-        rest = [sample for rank in range(self._n) for sample in self._take(rank, self._left()[rank], key)]
+            generator = torch.Generator().manual_seed(self._seed + epoch)
+            self._pool = torch.randperm(len(self._sizes), generator=generator).tolist()
+        self._key = 0 if self._tail == "carry" else epoch
+        self._rest: list[Sample] | None = None
+        self._parts: list[list[Sample]] = []
+
+    def next(self, batch: int) -> list[list[Sample]] | None:
+        """The next step's samples by logical rank, with this batch size from here on; None at the end of the pass."""
+        changed, self._batch = batch != self._batch, batch
+        if self._rest is None:
+            if self._is_full():
+                return [self._take(rank, batch, self._key) for rank in range(self._n)]
+            if self._tail != "partial":
+                return None
+            left = self._left()
+            self._rest = [sample for rank in range(self._n) for sample in self._take(rank, left[rank], self._key)]
+            self._parts = self._dealt(self._rest)
+        elif changed:
+            self._parts = self._dealt([sample for part in self._parts for sample in part])
+        step, self._parts = self._parts[: self._n], self._parts[self._n :]
+        return step or None
+
+    def _is_full(self) -> bool:
+        """A whole batch for every worker, by the rule."""
+        if not self._fill(self._pool) and min(self._left()) < self._batch + (self._tail != "drop"):
+            return False
+        return self._tail != "carry" or min(self._left()) >= self._batch + max(1, self._buffer)
+
+    def _dealt(self, rest: list[Sample]) -> list[list[Sample]]:
         num = max(1, min(-(-len(rest) // (self._n * self._batch)), len(rest) // self._n)) if rest else 0
         sizes = [len(rest) // (num * self._n) + (i < len(rest) % (num * self._n)) for i in range(num * self._n)]
-        parts = [rest[sum(sizes[:i]) : sum(sizes[: i + 1])] for i in range(len(sizes))]
-        return steps + [parts[i : i + self._n] for i in range(0, len(parts), self._n)]
+        return [rest[sum(sizes[:i]) : sum(sizes[: i + 1])] for i in range(len(sizes))]
 
     @property
     def _ahead(self) -> int:

@@ -43,9 +43,11 @@ from isoscale.protocol.events import read_events
 from isoscale.runtime.code.freezing import Frozen, freeze_anew
 from isoscale.runtime.coordinator.run import Observer, RunResult, run_job
 from isoscale.runtime.probes.verdict import NONDETERMINISTIC, Anatomy, Report, Run, judge
-from isoscale.types import JobSpec, Level
+from isoscale.types import JobSpec, Level, Settings
 
 __all__ = ["CheckFailedError", "Plan", "check_job", "default_kinds", "native_kind", "plan"]
+
+_SETTINGS = Settings(lasting=False)
 
 
 class CheckFailedError(IsoscaleError):
@@ -114,7 +116,7 @@ async def _run(spec: JobSpec, one: Plan, code: Frozen, observer: Observer) -> Ru
     shown = profile or profile_of(one.kind).name
     with tempfile.TemporaryDirectory(prefix="isoscale-check-") as out:
         run_spec = replace(spec, determinism=one.level, profile=profile, out=out, audit_every=0, anatomy=True)
-        result = await run_job(run_spec, DeviceSet(((one.kind, 1),)), observer, code=code)
+        result = await run_job(run_spec, DeviceSet(((one.kind, 1),)), observer, settings=_SETTINGS, code=code)
         if result.exit_code != 0:
             operator = _nondeterministic(result) if one.level != "off" else ""
             if not operator:

@@ -17,12 +17,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from isoscale.batches import NOT_DECLARED, BatchChange
 from isoscale.errors import IsoscaleError, UserError
 from isoscale.kinds import DeviceSet
 from isoscale.protocol import messages as m
 from isoscale.protocol.events import read_events
 from isoscale.runtime.code.freezing import Frozen
 from isoscale.runtime.coordinator.run import Observer, RunResult, run_job
+from isoscale.runtime.probes.steadiness import spread_of
 from isoscale.scheduling.planner import best_split
 from isoscale.types import JobSpec, Placement, Settings
 
@@ -32,14 +34,16 @@ __all__ = [
     "as_json",
     "points_of",
     "profile_batch",
+    "profile_live",
     "scale_ins",
+    "size_changes",
     "turn_seconds",
     "uneven_split",
     "warm_up",
 ]
 
 #: fixed splits, so that a point is what it says; often a word about speed, because generations are short
-_SETTINGS = Settings(rebalance=False, heartbeat_s=0.1)
+_SETTINGS = Settings(rebalance=False, heartbeat_s=0.1, lasting=False)
 
 Watch = Callable[[str], AbstractContextManager[Observer]]
 
@@ -65,6 +69,9 @@ class Point:
     #: waiting in exchanges of the executor that waits least: what is left of a step beside its longest turns
     exchange_s: float
     samples_per_s: float
+    #: a quarter of the steps took less, and a quarter more
+    low_s: float = 0.0
+    high_s: float = 0.0
 
 
 def scale_ins(devices: DeviceSet, steps: int) -> list[tuple[int, DeviceSet]]:
@@ -85,7 +92,10 @@ def warm_up(steps: int) -> int:
 
 
 def as_json(workers: int, points: Sequence[Point]) -> dict[str, object]:
-    return {"format": 1, "workers": workers, "points": [asdict(point) for point in points]}
+    """`spreads` go beside the points, whose fields are a contract."""
+    spreads = [{"low_s": point.low_s, "high_s": point.high_s} for point in points]
+    plain = [{name: value for name, value in asdict(point).items() if name not in spreads[0]} for point in points]
+    return {"format": 1, "workers": workers, "points": plain, "spreads": spreads}
 
 
 async def profile_batch(
@@ -108,6 +118,39 @@ async def profile_batch(
         replace(spec, until=steps), [(0, devices)], Placement(shares=split), directory / "uneven", watch, words
     )
     return [*points, *points_of(log, spec.workers, batch, warm_up(steps), _alone_seconds(points))]
+
+
+def size_changes(sizes: Sequence[int], steps: int, num_sets: int) -> list[BatchChange]:
+    """Every size for `steps` steps on each of so many sets of devices.
+
+    >>> [(one.step, one.size) for one in size_changes([16, 32], 20, 2)]
+    [(0, 16), (20, 32), (40, 16), (60, 32)]
+    """
+    rounds = [size for _ in range(num_sets) for size in sizes]
+    return [BatchChange(steps * i, size) for i, size in enumerate(rounds)]
+
+
+async def profile_live(
+    spec: JobSpec,
+    devices: DeviceSet,
+    sizes: Sequence[int],
+    steps: int,
+    directory: Path,
+    watch: Watch,
+    code: Frozen | None = None,
+) -> list[Point] | None:
+    """All points of all sizes by one run that changes its batch size as it scales in; None if the script declares no
+    `batch_sizes`. Otherwise as `profile_batch`, without uneven splits."""
+    plan = scale_ins(devices, steps * len(sizes))
+    changes = size_changes(sizes, steps, len(plan))
+    job = replace(spec, until=steps * len(changes), batch_plan=tuple(changes))
+    try:
+        log, _ = await _run(job, plan, None, directory / "live", watch, "all batch sizes", code=code)
+    except ProfileFailedError as error:
+        if NOT_DECLARED in str(error):
+            return None
+        raise
+    return points_of(log, spec.workers, sizes[0], warm_up(steps))
 
 
 def uneven_split(workers: int, devices: DeviceSet, turns: Mapping[str, float]) -> tuple[int, ...] | None:
@@ -144,47 +187,56 @@ def points_of(
     num_dropped: int,
     alone: Mapping[str, float] | None = None,
 ) -> list[Point]:
-    """A point per generation that has steps left to measure.
+    """A point per generation, and per batch size in it, that has steps left to measure. `batch` is the first size.
 
     Exchange times come from what executors report; where a generation was too short for that, from the step time less
     the turns as they are alone (`alone` by kind, else those of generations with one executor).
     """
     events = list(events)
     kind_of = {e["executor"]: str(e["kind"]) for e in events if e["event"] == "executor_started"}
-    seconds: dict[int, list[float]] = defaultdict(list)
-    waits: dict[int, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    seconds: dict[tuple[int, int], list[float]] = defaultdict(list)
+    waits: dict[tuple[int, int], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    size = batch
     for event in events:
-        if event["event"] == "step":
-            seconds[event["generation"]].append(float(event["seconds"]))
+        if event["event"] == "batch":
+            size = int(event["to"])
+        elif event["event"] == "step":
+            seconds[event["generation"], size].append(float(event["seconds"]))
         elif event["event"] == "executor_speed":
-            waits[event["generation"]][event["executor"]].append(float(event["idle"]))
-    alone = dict(alone or {})
+            waits[event["generation"], size][event["executor"]].append(float(event["idle"]))
+    turns = {(kind, batch): turn_s for kind, turn_s in (alone or {}).items()}
     measured = []
     for event in events:
-        if event["event"] != "generation" or len(seconds[event["generation"]]) <= num_dropped:
+        if event["event"] != "generation":
             continue
         members = sorted(zip(event["members"], event["shares"], strict=True), key=_by_kind(event["members"], kind_of))
-        step_s = median(seconds[event["generation"]][num_dropped:])
-        if len(members) == 1:
-            alone.setdefault(kind_of[members[0][0]], step_s / workers)
-        measured.append((members, step_s, waits[event["generation"]]))
+        for generation, size in list(seconds):
+            if generation != event["generation"] or len(seconds[generation, size]) <= num_dropped:
+                continue
+            spread = spread_of(seconds[generation, size][num_dropped:])
+            if len(members) == 1:
+                turns.setdefault((kind_of[members[0][0]], size), spread.median_s / workers)
+            measured.append((members, size, spread, waits[generation, size]))
     points = []
-    for members, step_s, told in measured:
+    for members, size, spread, told in measured:
+        step_s = spread.median_s
         if len(members) > 1 and all(executor in told for executor, _ in members):
             # Shares of the steps that a report covers, and not seconds: one of them may have been a slow one.
             exchange_s = step_s * min(median(told[executor]) for executor, _ in members)
         elif len(members) > 1:
-            exchange_s = step_s - max(alone.get(kind_of[executor], 0.0) * share for executor, share in members)
+            exchange_s = step_s - max(turns.get((kind_of[executor], size), 0.0) * share for executor, share in members)
         else:
             exchange_s = 0.0
         points.append(
             Point(
                 devices=dict(Counter(kind_of[executor] for executor, _ in members)),
                 split=tuple(share for _, share in members),
-                batch=batch,
+                batch=size,
                 step_s=round(step_s, 6),
                 exchange_s=round(min(max(exchange_s, 0.0), 0.95 * step_s), 6),
-                samples_per_s=round(workers * batch / step_s, 3),
+                samples_per_s=round(workers * size / step_s, 3),
+                low_s=round(spread.low_s, 6),
+                high_s=round(spread.high_s, 6),
             )
         )
     return points

@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from isoscale import env
+from isoscale.batches import BatchChange, recorded_changes
 from isoscale.errors import UserError
 from isoscale.kinds import executor_environment, profile_named, profile_of
 from isoscale.protocol.events import read_events
@@ -37,6 +38,7 @@ __all__ = [
     "make_request",
     "read_log",
     "replayed_spec",
+    "spec_of",
     "start_replay",
 ]
 
@@ -53,6 +55,8 @@ class RunLog:
     audits: Mapping[int, str]
     #: step and digest of the end, None if the run did not reach it
     finished: tuple[int, str] | None
+    #: how the batch size was changed
+    batches: tuple[BatchChange, ...] = ()
 
     @property
     def last_step(self) -> int:
@@ -107,7 +111,7 @@ def read_log(directory: Path) -> RunLog:
     """Raises UserError if `directory` holds no run, or one that cannot be replayed."""
     if not directory.is_dir():
         raise UserError(field="DIR", value=directory, problem="no such directory", remedy="give the directory of a run")
-    spec = _spec_of(directory)
+    spec = spec_of(directory)
     if not spec.code and not Path(spec.script).is_file():
         raise UserError(
             field="DIR", value=directory, problem=f"its script {spec.script} is gone", remedy="put the script back"
@@ -122,10 +126,11 @@ def read_log(directory: Path) -> RunLog:
         losses=losses,
         audits={e["step"]: str(e["digest"]) for e in events if e["event"] == "audit"},
         finished=finished[-1] if finished else None,
+        batches=tuple(recorded_changes(events)),
     )
 
 
-def _spec_of(directory: Path) -> JobSpec:
+def spec_of(directory: Path) -> JobSpec:
     """From the summary; of a run that goes on or was killed, from what its coordinator left for a successor."""
     try:
         try:
@@ -188,8 +193,8 @@ def compare_loss(step: int, replayed: float | None, logged: float | None) -> Com
 
 
 def replayed_spec(log: RunLog, out: Path) -> JobSpec:
-    """The job as it was, writing elsewhere."""
-    return replace(log.spec, out=str(out), record=False, trace=None)
+    """The job as it was, with the batch sizes that it had, writing elsewhere."""
+    return replace(log.spec, out=str(out), record=False, trace=None, batch_plan=log.batches)
 
 
 def start_replay(directory: Path, log: RunLog, request: Request, code: Frozen | None) -> int:

@@ -30,6 +30,7 @@ from isoscale.core.seal import Sealed
 from isoscale.core.totals import Combined
 from isoscale.runtime.checkpoint import state_file
 from isoscale.runtime.tools.replay import Compared, ReplayResult, Request, RunLog, compare_loss, read_log, replayed_spec
+from isoscale.runtime.training.batches import Rebatched, Wish
 from isoscale.runtime.training.execute import code_of, execute
 from isoscale.runtime.training.job import Job
 from isoscale.runtime.training.loader import Loader, Place
@@ -59,6 +60,7 @@ def run_replay(train: Callable[[Job], object]) -> NoReturn:
     replayer = _Replayer(log, request)
     loop = TrainingLoop(spec, LocalExchange(spec.workers), replayer, train_code=code_of(train))
     replayer.take_charge(loop)
+    loop.main_objects.enabled = False
     code, stopped = 0, ""
     try:
         execute(loop, train)
@@ -111,7 +113,16 @@ class _Replayer:
     # ---- sink ----
 
     def step(
-        self, *, step: int, epoch: int, values: Combined, seconds: float, samples: int, total: int, place: Place
+        self,
+        *,
+        step: int,
+        epoch: int,
+        values: Combined,
+        seconds: float,
+        samples: int,
+        total: int,
+        place: Place,
+        noise_scale: float | None = None,
     ) -> None:
         self._step, loss = step, step_loss(values)
         self._loss = repr(loss)
@@ -138,6 +149,12 @@ class _Replayer:
     def streamed(self, *, event: str, stream: str, step: int, fields: dict[str, object]) -> None:
         pass
 
+    def rebatched(self, change: Rebatched, /) -> None:
+        pass
+
+    def warned(self, *, message: str) -> None:
+        self._print(message)
+
     # ---- arrival ----
 
     def hold(self, loop: TrainingLoop) -> int | None:
@@ -155,6 +172,9 @@ class _Replayer:
 
     def ready(self, loop: TrainingLoop) -> bool:
         return False
+
+    def wish(self, loop: TrainingLoop) -> Wish | None:
+        return None
 
     def sealed(self, loop: TrainingLoop, sealed: Sealed) -> None:
         pass

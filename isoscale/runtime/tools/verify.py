@@ -18,13 +18,16 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from isoscale import env
-from isoscale.backends.local import LocalProcess, NewLines, start_process
+from isoscale.backends.log_reader import NewLines
+from isoscale.backends.seam import Backend, ExecutorProcess
+from isoscale.batches import recorded_changes
 from isoscale.kinds import executor_environment, profile_named, profile_of
+from isoscale.protocol.events import read_events
 from isoscale.runtime.code.freezing import Frozen
-from isoscale.runtime.code.launch import command_of
-from isoscale.runtime.coordinator.run import RunResult
+from isoscale.runtime.code.launch import launch_of
+from isoscale.runtime.coordinator.run import RunResult, local_backend
 from isoscale.runtime.reference.outcome import Outcome, outcome_path
-from isoscale.types import JobSpec
+from isoscale.types import JobSpec, Settings
 
 if TYPE_CHECKING:
     from isoscale.runtime.tools.compare import Report
@@ -78,15 +81,18 @@ class Exit:
 def reference_spec(spec: JobSpec, num_steps: int) -> JobSpec:
     """The job as the reference runs it: at most one step further than the elastic run went, lest it run away."""
     until = min(limit for limit in (spec.until, num_steps + 1) if limit)
-    return replace(spec, out=str(Path(spec.out) / "reference"), until=until)
+    events = Path(spec.out) / "events.jsonl"
+    # As they were made: factors that were measured are not measured again.
+    plan = recorded_changes(read_events(events)) if spec.batch_plan and events.exists() else spec.batch_plan
+    return replace(spec, out=str(Path(spec.out) / "reference"), until=until, batch_plan=tuple(plan), measure_noise=0)
 
 
 async def run_reference_ranks(
-    spec: JobSpec, kind: str, observer: ReferenceObserver, *, code: Frozen | None = None
+    spec: JobSpec, kind: str, observer: ReferenceObserver, *, code: Frozen | None = None, warm: bool = True
 ) -> ReferenceResult:
     """Run the reference to its end in `spec.out`. Cancelling the task ends all ranks; so does the failure of one.
 
-    `code` is what another run of the job has kept; without it the script runs as it is now.
+    `code` is what another run of the job has kept; without it the script runs as it is now. `warm`: see `Settings`.
     """
     if spec.batch:
         raise ValueError(f"batch={spec.batch}: the reference takes the script's own batch size")
@@ -94,7 +100,8 @@ async def run_reference_ranks(
     (directory / "logs").mkdir(parents=True)
     (directory / "spec.json").write_bytes(msgspec.json.encode(spec))
     profile = profile_named(spec.profile) if spec.profile else profile_of(kind)
-    processes: list[LocalProcess] = []
+    backend: Backend = local_backend(Settings(warm=warm), directory)
+    processes: list[ExecutorProcess] = []
     watch = _Watch(directory, observer)
     try:
         for rank in range(spec.workers):
@@ -109,12 +116,13 @@ async def run_reference_ranks(
             if code is not None:
                 variables[env.CODE] = str(code.path.resolve())
             environment = executor_environment(env.child_environment(variables), profile, spec.threads)
-            command = command_of(spec, kept=code is not None)
-            log = directory / "logs" / f"rank-{rank}.log"
-            processes.append(await start_process(command, environment, log))
+            launch = launch_of(spec, environment, directory / "logs" / f"rank-{rank}.log", kept=code is not None)
+            device = backend.free_device(kind, {process.identity.device for process in processes})
+            processes.append(await backend.start(launch, device))
         return await _until_done(processes, directory, watch)
     finally:
         await asyncio.gather(*(process.end() for process in processes))
+        await backend.close()
 
 
 def blame(exits: Sequence[Exit]) -> Exit | None:
@@ -178,7 +186,7 @@ class _Watch:
             self._observer.on_step(self.step)
 
 
-async def _until_done(processes: Sequence[LocalProcess], directory: Path, watch: _Watch) -> ReferenceResult:
+async def _until_done(processes: Sequence[ExecutorProcess], directory: Path, watch: _Watch) -> ReferenceResult:
     waits = {asyncio.ensure_future(process.wait()): rank for rank, process in enumerate(processes)}
     pending, exits = set(waits), list[Exit]()
     try:
@@ -206,7 +214,7 @@ async def _until_done(processes: Sequence[LocalProcess], directory: Path, watch:
     return ReferenceResult(step=outcome.step, digest=outcome.digest)
 
 
-def _exit(rank: int, reason: str, processes: Sequence[LocalProcess], directory: Path) -> Exit:
+def _exit(rank: int, reason: str, processes: Sequence[ExecutorProcess], directory: Path) -> Exit:
     path = outcome_path(directory, rank)
     outcome = msgspec.json.decode(path.read_bytes(), type=Outcome) if path.exists() else None
     return Exit(rank=rank, reason=reason, outcome=outcome, tail=processes[rank].tail())

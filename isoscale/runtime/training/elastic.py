@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from isoscale.core.seal import Sealed
+    from isoscale.runtime.training.batches import Wish
     from isoscale.runtime.training.loader import Loader
     from isoscale.runtime.training.loop import TrainingLoop
 
@@ -28,6 +29,9 @@ class Elastic(Protocol):
 
     def ready(self, loop: TrainingLoop) -> bool:
         """About to seal a step: could this executor go over to the next generation after it?"""
+
+    def wish(self, loop: TrainingLoop) -> Wish | None:
+        """About to seal a step of a job whose batch size may change: the newest request that could be met after it."""
 
     def sealed(self, loop: TrainingLoop, sealed: Sealed) -> None:
         """A step, of training or evaluation, is sealed."""

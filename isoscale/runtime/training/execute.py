@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from types import CodeType, TracebackType
 
 from isoscale import limits
@@ -13,23 +15,37 @@ from isoscale.runtime.training.job import Job
 from isoscale.runtime.training.loop import TrainingLoop
 from isoscale.types import JobSpec
 
-__all__ = ["check_seed", "code_of", "execute", "exit_of"]
+__all__ = ["check_seed", "code_of", "execute", "executing", "exit_of"]
 
 
 def execute(loop: TrainingLoop, train: Callable[[Job], object]) -> str:
     """Train under the job's seed and return the digest. Errors of the script leave as they are."""
+    with executing(loop):
+        train(Job(loop))
+    return loop.digest
+
+
+@contextmanager
+def executing(loop: TrainingLoop, *, watches_files: bool = True) -> Iterator[None]:
+    """What is done inside is the training of the job; at its end `loop.digest` is known.
+
+    `watches_files`: what set-up looks for must not be written by training. Not where a trainer's own resume is known.
+    """
     try:
-        with guarded(loop.engine):
+        with guarded(loop.engine), loop.own_files.watched() if watches_files else nullcontext():
             rng.seed_all(loop.spec.seed)
-            train(Job(loop))
-            return loop.finish()
+            yield
+            loop.digest = loop.finish()
     finally:
         loop.close()
 
 
 def code_of(train: Callable[[Job], object]) -> CodeType | None:
     """The code object by which the training function's frame is found."""
-    return getattr(train, "__code__", None)
+    while isinstance(train, partial):
+        train = train.func
+    method = vars(type(train)).get("__call__")  # of an object that is called like a function
+    return getattr(train, "__code__", None) or getattr(method, "__code__", None)
 
 
 def exit_of(error: SystemExit) -> tuple[str, int]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from isoscale.core.totals import Combined
 
 if TYPE_CHECKING:
+    from isoscale.runtime.training.batches import Rebatched
     from isoscale.runtime.training.loader import Place
 
 __all__ = ["Facts", "Sink", "Value", "step_loss"]
@@ -26,9 +27,18 @@ class Sink(Protocol):
     """Carries facts out of the process. Called on the first executor only; never blocks."""
 
     def step(
-        self, *, step: int, epoch: int, values: Combined, seconds: float, samples: int, total: int, place: Place
+        self,
+        *,
+        step: int,
+        epoch: int,
+        values: Combined,
+        seconds: float,
+        samples: int,
+        total: int,
+        place: Place,
+        noise_scale: float | None = None,
     ) -> None:
-        """A step is committed. `total` is how many there will be, 0 if unknown."""
+        """A step is committed. `total` is how many there will be, 0 if unknown; `noise_scale` was measured in it."""
 
     def logged(self, *, step: int, epoch: int, values: dict[str, Value]) -> None:
         """The script called `job.log`."""
@@ -38,6 +48,12 @@ class Sink(Protocol):
 
     def streamed(self, *, event: str, stream: str, step: int, fields: dict[str, object]) -> None:
         """Partitions of a stream were given out, or a pass over it ended."""
+
+    def rebatched(self, change: Rebatched, /) -> None:
+        """The batch size was changed, or is not going to be as somebody wanted."""
+
+    def warned(self, *, message: str) -> None:
+        """Something a person should know, and training does not depend on."""
 
 
 class Facts:

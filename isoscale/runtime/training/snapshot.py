@@ -9,7 +9,7 @@ script) is under "isoscale". Loading overwrites in place what the script has bui
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, TypedDict, cast
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict, cast
 
 import torch
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from isoscale.runtime.training.loader import Loader
     from isoscale.runtime.training.loop import TrainingLoop
 
-__all__ = ["epoch_of", "is_place_of", "load_snapshot", "models_of", "position_of", "take_snapshot"]
+__all__ = ["epoch_of", "is_place_of", "load_snapshot", "models_of", "position_of", "take_back", "take_snapshot"]
 
 _FORMAT = 2
 
@@ -57,6 +57,15 @@ class _Rest(TypedDict):
     position: Position
     #: by name
     loaders: dict[str, Tree]
+    #: by loader, samples that were read in earlier passes
+    samples: NotRequired[dict[str, int]]
+    #: of a job whose batch size may change, and of one whose noise scale is measured
+    batches: NotRequired[Tree]
+    noise: NotRequired[list[float | int]]
+    #: that the script carries in variables of its own; not in older checkpoints
+    numbers: NotRequired[dict[str, int | float]]
+    #: digest of the code that had them: other code may begin with other numbers
+    code: NotRequired[str]
 
 
 def take_snapshot(loop: TrainingLoop, loader: Loader, *, copy: bool) -> Tree:
@@ -79,7 +88,14 @@ def take_snapshot(loop: TrainingLoop, loader: Loader, *, copy: bool) -> Tree:
             "totals": cast("dict[str, Total]", plain(loader.totals, "loader.totals")),
         },
         "loaders": {name: one.batches.state() for name, one in loop.all_loaders.items()},
+        "samples": {name: one.samples_of_passes for name, one in loop.training_loaders.items()},
     }
+    if loop.batches is not None:
+        rest["batches"] = loop.batches.to_state()
+    if loop.noise is not None:
+        rest["noise"] = loop.noise.scale.state()
+    if (numbers := loop.numbers.sent()) is not None:
+        rest["numbers"], rest["code"] = numbers, loop.spec.code
     snapshot["isoscale"] = rest
     return snapshot
 
@@ -108,16 +124,9 @@ def load_snapshot(loop: TrainingLoop, loader: Loader, snapshot: Tree) -> None:
     """Make the job what it was when the snapshot was taken. Called with the script at that very place."""
     engine, contexts, rest = loop.engine, loop.engine.contexts, _rest(snapshot)
     _check(loop, snapshot)
-    states = models_of(snapshot, engine.models[0].name) if engine.models else {}
-    for model in engine.models:
-        _load_model(model, states[model.name], rest["models"][model.name])
-    for name, thing in loop.state.kept.items():
-        _load_kept(name, thing, snapshot[name])
-    loop.state.values.clear()
-    loop.state.values.update(plain(cast("Tree", snapshot.get("state", {})), "job.state"))
+    take_back(loop, snapshot)
     for rank, context in rest["contexts"].items():
         contexts.load_state_of(rank, context)
-    contexts.load_job_streams(rest["streams"])
     position = rest["position"]
     loop.step, loop.epoch = int(cast("int", snapshot["step"])), int(position["epoch"])
     engine.seals, engine.last_vector = int(rest["seals"]), rest["vector"]
@@ -125,6 +134,27 @@ def load_snapshot(loop: TrainingLoop, loader: Loader, snapshot: Tree) -> None:
         loop.all_loaders[name].batches.load_state(state)
     loader.index, loader.pass_in_epoch = int(position["index"]), int(position["pass"])
     loader.totals = dict(position["totals"])
+    if "numbers" in rest and rest.get("code") == loop.spec.code:
+        loop.numbers.received(rest["numbers"])
+    for name, samples in rest.get("samples", {}).items():
+        loop.training_loaders[name].samples_of_passes = samples
+    if loop.batches is not None and "batches" in rest:
+        loop.batches.load_state(rest["batches"])
+    if loop.noise is not None and "noise" in rest:
+        loop.noise.scale.load(rest["noise"])
+
+
+def take_back(loop: TrainingLoop, snapshot: Tree) -> None:
+    """Whatever code outside turns has changed is again what it was: models, what is kept, the job-wide streams."""
+    engine, rest = loop.engine, _rest(snapshot)
+    states = models_of(snapshot, engine.models[0].name) if engine.models else {}
+    for model in engine.models:
+        _load_model(model, states[model.name], rest["models"][model.name])
+    for name, thing in loop.state.kept.items():
+        _load_kept(name, thing, snapshot[name])
+    loop.state.values.clear()
+    loop.state.values.update(plain(cast("Tree", snapshot.get("state", {})), "job.state"))
+    engine.contexts.load_job_streams(rest["streams"])
 
 
 def _rest(snapshot: Tree) -> _Rest:

@@ -18,7 +18,7 @@ from isoscale.core.encoding.fast_hash import fast_digest
 from isoscale.core.tracked import TrackedModel
 from isoscale.errors import UserError
 
-__all__ = ["JobState", "Stateful", "Tree", "atomic_save", "plain"]
+__all__ = ["Attributes", "JobState", "Stateful", "Tree", "atomic_save", "plain", "stateful"]
 
 #: nested dicts, lists and tuples of tensors and plain values, which can be stored without pickling code
 Tree = dict[str, object]
@@ -33,6 +33,37 @@ class Stateful(Protocol):
     def state_dict(self) -> object: ...
 
     def load_state_dict(self, state: Any, /) -> object: ...
+
+
+class Attributes:
+    """An object without `state_dict`, such as a meter, kept by its attributes."""
+
+    def __init__(self, name: str, thing: object) -> None:
+        self._name = name
+        self.thing = thing
+
+    def state_dict(self) -> Tree:
+        return cast("Tree", plain(vars(self.thing), self._name))
+
+    def load_state_dict(self, state: Tree) -> None:
+        vars(self.thing).clear()
+        vars(self.thing).update(state)
+
+
+def stateful(name: str, thing: object) -> Stateful:
+    """`thing` as `job.keep` keeps it. Raises UserError if it cannot be kept."""
+    if hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict"):
+        return cast("Stateful", thing)
+    if not hasattr(thing, "__dict__") or callable(thing):
+        raise UserError(
+            field=f"job.keep({name!r}, ...)",
+            value=type(thing).__name__,
+            problem="has no state_dict() and load_state_dict(), and no attributes to keep instead",
+            remedy="put plain values into job.state",
+        )
+    kept = Attributes(name, thing)
+    kept.state_dict()
+    return kept
 
 
 class JobState:
@@ -55,14 +86,7 @@ class JobState:
                 problem="reserved" if name in _RESERVED else "kept already",
                 remedy="choose another name",
             )
-        if not hasattr(thing, "state_dict") or not hasattr(thing, "load_state_dict"):
-            raise UserError(
-                field=f"job.keep({name!r}, ...)",
-                value=type(thing).__name__,
-                problem="has no state_dict() and load_state_dict()",
-                remedy="put plain values into job.state",
-            )
-        self.kept[name] = cast("Stateful", thing)
+        self.kept[name] = stateful(name, thing)
 
     def final(self, step: int, *, copy: bool = True) -> Tree:
         """The contents of final.pt; without `copy` its tensors are the job's own."""

@@ -41,7 +41,7 @@ class StateAudit:
         """After the seal: raises AuditError if some executor's digests were others. All of them come here then."""
         if not sealed.differing:
             return
-        mine = [(name, short_hash(value)) for name, value in json.loads(self.digests)]
+        mine = [(name, short_hash(value)) for name, value in json.loads(self.digests or "[]")]
         lists = [dict(json.loads(text)) for text in exchange.gather_text(json.dumps(mine))]
         names = list(dict.fromkeys(name for one in lists for name in one))
         first = next((n for n in names if len({one.get(n) for one in lists}) > 1), "the kept state")

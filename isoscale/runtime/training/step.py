@@ -16,6 +16,7 @@ from isoscale.core.engine import StepAgainError, StepEngine
 from isoscale.core.reduction.exchange import ExchangeBrokenError
 from isoscale.core.rules import user_location
 from isoscale.core.seal import Sealed
+from isoscale.core.sharing import Carried
 from isoscale.core.totals import Combined, Tally, Total
 from isoscale.core.unkept import AttributeWatch
 
@@ -42,11 +43,15 @@ class Step:
         training: bool,
         position: str,
         committed: int = 0,
+        index: int = 0,
+        carried: Carried | None = None,
     ) -> None:
-        """`committed` are the steps before this one."""
+        """`committed` are the steps before this one, `index` those of the present pass; `carried` its loader's."""
         self._engine = engine
         self._position = position
         self._committed = committed
+        self._index = index
+        self._carried = carried
         self._fetch = fetch
         self._commit = commit
         self._on_sealed = on_sealed
@@ -63,6 +68,16 @@ class Step:
         return self._combined is not None
 
     @property
+    def index(self) -> int:
+        """Which step of the present pass over the loader it is, from 0; also where an executor joined in mid-epoch."""
+        return self._index
+
+    @property
+    def logical_rank(self) -> int:
+        """Whose turn it is; known inside the inner loop only."""
+        return self._rank("step.logical_rank")
+
+    @property
     def totals(self) -> dict[str, Total]:
         """Sums over all logical workers; known after the inner loop."""
         return self._after().sums
@@ -72,22 +87,36 @@ class Step:
         """Means of what was logged over all logical workers; known after the inner loop."""
         return self._after().means
 
+    @property
+    def gathered(self) -> dict[str, list[Any]]:
+        """What turns gave with `step.gather`, in logical order; known after the inner loop."""
+        return self._after().gathered
+
     def log(self, **values: Any) -> None:
         """Report values of this turn; the step's value is the float64 mean over logical workers."""
-        rank = self._rank("step.log")
+        rank = self._rank("step.log()")
         if not self._auditing:
             self._tally.log(rank, values)
 
     def sum(self, **values: Any) -> None:
         """Add integers, floats or tensors of this turn into `step.totals` and `loader.totals`."""
-        rank = self._rank("step.sum")
+        rank = self._rank("step.sum()")
         if not self._auditing:
             self._tally.sum(rank, values)
+
+    def gather(self, **values: Any) -> None:
+        """Give something of this turn to all: tensors, numbers, strings, or lists and dicts of them, of any size.
+
+        `step.gathered[name]` is, after the inner loop, the list of what was given, in logical order.
+        """
+        rank = self._rank("step.gather()")
+        if not self._auditing:
+            self._tally.gather(rank, values)
 
     @contextmanager
     def accumulate(self) -> Iterator[None]:
         """Forward and backward inside stay local to the turn, as under DDP's `no_sync`."""
-        self._rank("step.accumulate")
+        self._rank("step.accumulate()")
         self._engine.turn.accumulating = True
         try:
             yield
@@ -121,6 +150,8 @@ class Step:
     def _attempt(self) -> Iterator[Any]:
         engine = self._engine
         audits = self._audits
+        if self._carried is not None:
+            engine.carried = self._carried  # a loader may have been iterated since this step was handed out
         if audits is None and self._training:
             audits = engine.audit_sample.of(engine.exchange.placement, self._committed)
         engine.begin(self._training, self._position, audits)
@@ -179,7 +210,7 @@ class Step:
     def _rank(self, call: str) -> int:
         rank = self._engine.turn.logical_rank
         if rank is None:
-            raise self._engine.turn.error(f"{call}() outside a turn", "call it inside the inner loop over the step")
+            raise self._engine.turn.error(f"{call} outside a turn", "use it inside the inner loop over the step")
         return rank
 
     def _after(self) -> Combined:

@@ -8,7 +8,7 @@ every logical worker. What becomes of samples, in the turn or in loader processe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict, cast, get_args
@@ -24,11 +24,14 @@ from isoscale.data.stream_batches import StreamBatches
 from isoscale.data.stream_rule import Rule, Tail
 from isoscale.data.virtual import WorkerOptions
 from isoscale.errors import UserError
+from isoscale.runtime.training.batch_rules import BatchRule
+from isoscale.runtime.training.declaring import declare, declared_sizes
 from isoscale.runtime.training.loader import Loader
 from isoscale.runtime.training.step import NO_BATCH, Step
 
 if TYPE_CHECKING:
     from isoscale.runtime.training.loop import TrainingLoop
+    from isoscale.runtime.training.state import Tree
 
 __all__ = ["StreamLoader", "StreamOptions", "make_stream", "stream_rule"]
 
@@ -50,6 +53,9 @@ class StreamOptions(TypedDict, total=False):
     ledger: bool
     #: False for an evaluation
     train: bool
+    #: batch sizes that it may have while the job trains, and what becomes of learning rates then
+    batch_sizes: Iterable[int]
+    batch_rule: BatchRule
 
 
 class StreamLoader(Loader):
@@ -57,6 +63,15 @@ class StreamLoader(Loader):
         super().__init__(loop, name, batches.carried, train=train)
         self._made, self._stream = batches, batches.stream
         self._last_num_steps = 0
+        #: of a size that is tried: the state before, and what is told if it is taken
+        self._before: Tree = {}
+        self._untold: list[Callable[[], None]] | None = None
+
+    @property
+    def batch_size(self) -> int:
+        """The present one, of one logical worker."""
+        live = self._loop.batches
+        return live.size if live is not None and live.loader is self else self._stream.batch_size
 
     @property
     def counts(self) -> PassCounts:
@@ -78,6 +93,9 @@ class StreamLoader(Loader):
                 handed = stream.hand_out()
                 self._tell("partitions", to=[list(pair) for pair in handed])
                 self._seal_round(move)
+            elif move == "look":
+                stream.look()
+                self._seal_round(move)
             elif move == "count":
                 self._made.count()
                 self._seal_round(move)
@@ -87,6 +105,34 @@ class StreamLoader(Loader):
             self._last_num_steps = self.index
             self._tell("pass_ended", steps=self.index)
         return move == "step"
+
+    def _samples_before(self, index: int) -> int:
+        return self._stream.num_used(in_step=index > self.index)
+
+    def try_size(self, size: int) -> bool:
+        """The rule runs with it from here on, whether there is a step or not."""
+        self._before, self._untold = self.batches.state(), []
+        self._made.resize(size)
+        has_step = self._has_next()
+        if not has_step:
+            self._tell_all()
+        return has_step
+
+    def take_size(self, size: int) -> None:
+        self._tell_all()
+        if self._made.needs_draw(self.index):
+            self._made.renew(self.index, self._loop.engine.contexts.draw_base_seeds())
+
+    def keep_size(self, size: int) -> None:
+        self._untold = None
+        self.batches.load_state(self._before)
+        if self._stream.batch_size != size:
+            self._made.resize(size)
+
+    def _tell_all(self) -> None:
+        untold, self._untold = self._untold or [], None
+        for fact in untold:
+            fact()
 
     def _seal_round(self, why: str) -> None:
         """A seal without turns, by which everybody learns what everybody has."""
@@ -116,7 +162,10 @@ class StreamLoader(Loader):
         loop, counts = self._loop, self.counts
         told = asdict(counts) | {"content": None if counts.content is None else f"{counts.content:016x}"}
         fact = partial(loop.sink.streamed, event=event, stream=self.name, step=loop.step, fields=told | fields)
-        loop.tell(fact)
+        if self._untold is not None:
+            self._untold.append(partial(loop.tell, fact))
+        else:
+            loop.tell(fact)
 
 
 def make_stream(
@@ -126,7 +175,15 @@ def make_stream(
     name, workers, train = loop.new_loader_name("stream"), loop.spec.workers, options.get("train", True)
     batch = loop.spec.batch or batch_size if train else batch_size
     rule = stream_rule(batch, options, num_logical_workers=workers, seed=loop.spec.seed)
-    stream = LogicalStream(checked_source(source), rule, ledger=options.get("ledger", False), training=train)
+    batch_rule = options.get("batch_rule")
+    declared = declared_sizes("job.stream", loop, options.get("batch_sizes"), batch_rule, batch, train=train)
+    stream = LogicalStream(
+        checked_source(source),
+        rule,
+        ledger=options.get("ledger", False),
+        training=train,
+        is_live=bool(declared),
+    )
     batches = StreamBatches(
         stream,
         options.get("transform"),
@@ -134,7 +191,9 @@ def make_stream(
         _processes(options),
         num_logical_workers=workers,
     )
-    return loop.add_loader(StreamLoader(loop, name, batches, train=train), source, train=train)
+    loader = StreamLoader(loop, name, batches, train=train)
+    declare(loop, loader, declared, batch, batch_rule)
+    return loop.add_loader(loader, source, train=train)
 
 
 def stream_rule(batch_size: int, options: StreamOptions, *, num_logical_workers: int, seed: int) -> Rule:

@@ -25,6 +25,7 @@ class Uses:
         self._send = send
         self._imports = imports
         self._data: dict[str, str] = {}
+        self._declared: m.Declared | None = None
         if imports is not None:
             self._tell(imports.subscribe(self._tell_more), imports.versions())
 
@@ -34,10 +35,17 @@ class Uses:
             self._tell(self._imports.everything(), self._imports.versions())
         if self._data:
             self._send(m.Uses(data=dict(self._data)))
+        if self._declared is not None:
+            self._send(self._declared)
 
     def reads(self, loader: str, facts: str) -> None:
         self._data[loader] = facts
         self._send(m.Uses(data={loader: facts}))
+
+    def declares(self, sizes: tuple[int, ...], size: int, rule: str) -> None:
+        """The script lets its batch size change."""
+        self._declared = m.Declared(sizes=sizes, size=size, rule=rule)
+        self._send(self._declared)
 
     def _tell_more(self, imported: Imported) -> None:
         self._tell(imported, {})

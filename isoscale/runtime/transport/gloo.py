@@ -16,6 +16,7 @@ the given host, loopback unless told otherwise.
 from __future__ import annotations
 
 import contextlib
+import struct
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -39,6 +40,8 @@ dist: Any = torch.distributed
 _TIMEOUT = timedelta(minutes=30)
 #: how long a member waits for the others when a group is formed; one that never comes blocks a thread as long as this
 _FORMING_TIMEOUT = timedelta(seconds=20)
+#: how many bytes of a message of `gather_bytes` count
+_SIZE = struct.Struct("<q")
 #: tags of `send_blob` and of the receive that breaks a group lie above those of buckets
 _BLOB_TAG, _BREAKING_TAG = 2**30, 2**30 + 2
 
@@ -174,7 +177,7 @@ class GlooExchange:
         others = [e for e in range(executors) if e != me]
         mine = {node: total.flat for node, total in sums.sums.items()}
         tag = self._next_tag(self.placement.num_logical_workers + 1)
-        arriving = {node: torch.empty_like(flat[slices[me]]) for e in others for node in self._nodes[e]}
+        arriving = {node: sums.arriving(node, flat[slices[me]]) for e in others for node in self._nodes[e]}
         receives = [self.group.recv([arriving[node]], e, tag + node.start) for e in others for node in self._nodes[e]]
         sends = [self.group.send([mine[node][slices[e]]], e, tag + node.start) for e in others for node in mine]
         for work in receives:
@@ -210,21 +213,22 @@ class GlooExchange:
     def start_gather_bytes(self, data: bytes) -> Callable[[], list[bytes]]:
         # Everybody knows everybody's last sizes, so all have made the same room; who needs more only says so.
         room, executors = self._room, self.placement.num_executors
-        mine = torch.zeros(8 + room, dtype=torch.uint8)
-        mine[:8].view(torch.int64)[0] = len(data)
-        if 0 < len(data) <= room:
-            mine[8 : 8 + len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
-        messages = [torch.empty_like(mine) for _ in range(executors)]
+        message = bytearray(_SIZE.size + room)
+        _SIZE.pack_into(message, 0, len(data))
+        if len(data) <= room:
+            message[_SIZE.size : _SIZE.size + len(data)] = data
+        received = torch.empty((executors, len(message)), dtype=torch.uint8)
         with self._calls():
-            work = self.group.allgather([messages], [mine])
+            work = self.group.allgather([list(received.unbind(0))], [torch.frombuffer(message, dtype=torch.uint8)])
 
         def wait() -> list[bytes]:
             self._finish(work)
-            sizes = [int(message[:8].view(torch.int64)) for message in messages]
+            rows = [row.tobytes() for row in received.numpy()]
+            sizes = [_SIZE.unpack_from(row)[0] for row in rows]
             self._room = max(sizes)
             if self._room > room:
                 return self.gather_bytes(data)
-            return [message[8 : 8 + size].numpy().tobytes() for message, size in zip(messages, sizes, strict=True)]
+            return [row[_SIZE.size : _SIZE.size + size] for row, size in zip(rows, sizes, strict=True)]
 
         return wait
 

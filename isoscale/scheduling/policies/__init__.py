@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from isoscale.scheduling.policies import autoscaling, easyscale, fifo, flow, optimus, pollux, rigid, tiresias
+from isoscale.scheduling.policies import autoscaling, deadline, easyscale, fifo, flow, optimus, pollux, rigid, tiresias
 
-__all__ = ["autoscaling", "easyscale", "fifo", "flow", "optimus", "pollux", "rigid", "tiresias"]
+__all__ = ["autoscaling", "deadline", "easyscale", "fifo", "flow", "optimus", "pollux", "rigid", "tiresias"]

@@ -1,9 +1,12 @@
 """EasyScale's inter-job scheduler: everybody starts small, then free devices go to the best proposals.
 
-Waiting jobs come first: each starts on one device, of its preferred kind if it may not mix kinds, else of the slowest
-kind there is. Then every running job proposes ways to grow, and proposals are granted by speed-up per device, at most
-one per job and round. Nobody is paused or shrunk for others, but what is more than there is (a quota became short) is
-given back, by the latest job first. A job that a change made slower goes back to what it had.
+Waiting jobs come first: each starts on one device, of the slowest kind that has one free. Then every running job
+proposes ways to grow, and proposals are granted by speed-up per device, at most one per job and round. Nobody is paused
+or shrunk for others, but what is more than there is (a quota became short) is given back, by the latest job first. A
+job that a change made slower goes back to what it had.
+
+EasyScale holds a job that may not mix kinds to its preferred one. Here (ours) it starts on the fastest of its kinds
+that has a device free, and proposes moves to others beside growth, where the gain pays for the change (`changes`).
 """
 
 from __future__ import annotations
@@ -11,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from isoscale.scheduling.allocation import Pool, Target, begin
+from isoscale.scheduling.changes import is_changing, pays
 from isoscale.scheduling.growth import Proposal, counts_shape, growth_proposals, slowed
-from isoscale.scheduling.policies.counting import active_jobs
+from isoscale.scheduling.policies.counting import Kinds, active_jobs
 from isoscale.scheduling.policy import register
 from isoscale.scheduling.state import (
     Allocation,
@@ -22,6 +26,7 @@ from isoscale.scheduling.state import (
     Pause,
     Resize,
     SpeedModel,
+    held_by_kind,
     num_devices,
     shape_of,
 )
@@ -31,7 +36,8 @@ __all__ = ["EasyScale"]
 
 @register("easyscale", summary="EasyScale: greedy by speed-up per device, kinds mixed where the job allows it")
 class EasyScale:
-    """`mix` False holds every job to its preferred kind (EasyScale_homo).
+    """`mix` False holds every job to its preferred kind (EasyScale_homo); `kinds` "preferred" holds those to it that
+    may not mix kinds, as in the paper.
 
     `top` proposals per job are considered, each bounded by what is free. `blind` is the artifact's behaviour instead:
     one proposal per kind, chosen without looking at what is free, and a job starts on the slowest kind or not at all.
@@ -39,11 +45,12 @@ class EasyScale:
 
     interval_s = 60.0
     oracle = False
-    watches_time = False
+    watches_time = True
     gang = False
 
-    def __init__(self, mix: bool = True, top: int = 3, blind: bool = False) -> None:
+    def __init__(self, mix: bool = True, top: int = 3, blind: bool = False, kinds: Kinds = "choose") -> None:
         self._mix = mix
+        self._chooses = kinds == "choose" and mix and not blind
         self._top = top
         self._blind = blind
         #: what each job held before its last growth
@@ -66,7 +73,9 @@ class EasyScale:
     def _start(self, state: ClusterState, job: JobView, pool: Pool) -> Allocation | None:
         least = max(1, job.request.min_devices)
         kinds = self._kinds(state, job)
-        kinds.sort(key=lambda kind: job.speed.rate(counts_shape(state.cluster, {kind: least})))
+        # Who may mix kinds can give a slow device back when it gets a fast one.
+        sign = 1 if job.request.mixes_kinds and self._mix else -1
+        kinds.sort(key=lambda kind: sign * job.speed.rate(counts_shape(state.cluster, {kind: least})))
         for kind in kinds[:1] if self._blind else kinds:
             if job.speed.rate(counts_shape(state.cluster, {kind: least})) > 0:
                 taken = pool.take(least, kind)
@@ -75,14 +84,18 @@ class EasyScale:
         return None
 
     def _grow(self, state: ClusterState, pool: Pool, busy: set[str]) -> list[Decision]:
-        jobs = [job for job in active_jobs(state) if job.allocation and job.name not in busy]
+        jobs = [
+            job
+            for job in active_jobs(state)
+            if job.allocation and job.name not in busy and job.request.preemptible and not is_changing(state, job)
+        ]
         bids: list[tuple[Proposal, int]] = []
         self._content = {job.name: self._content[job.name] for job in jobs if job.name in self._content}
         for number, job in enumerate(jobs):
             allocation, speed = self._content.get(job.name, ((), None))
             if speed is job.speed and allocation == job.allocation:
                 continue
-            held = held_kinds(state, job)
+            held = held_by_kind(state.cluster, job.allocation)
             free = self._bound(state, pool, job)
             kinds = self._kinds(state, job)
             # The artifact takes the best of each kind; otherwise the best few of all.
@@ -98,7 +111,9 @@ class EasyScale:
                         held,
                         {kind: free[kind] for kind in group},
                         top=1 if self._blind else self._top,
+                        moves=self._chooses,
                     )
+                    if self._is_worth(state, job, bid, held)
                 ]
             if len(bids) == found and all(free[kind] >= job.request.max_devices for kind in kinds):
                 self._content[job.name] = (job.allocation, job.speed)
@@ -115,6 +130,11 @@ class EasyScale:
             granted[number] = Resize(job.name, grown, job.batch)
             self._before[job.name] = job.allocation
         return [granted[number] for number in sorted(granted)]
+
+    def _is_worth(self, state: ClusterState, job: JobView, bid: Proposal, held: Mapping[str, int]) -> bool:
+        """Growth is taken at its word, as in the paper; a move to another kind has to pay for the change."""
+        moves = bid.kind not in held and not job.request.mixes_kinds
+        return not moves or pays(state, job, 1.0, bid.speedup)
 
     def _give_back(self, state: ClusterState, pool: Pool) -> list[Decision]:
         decisions: list[Decision] = []
@@ -136,9 +156,9 @@ class EasyScale:
         """A job that is slower than before its last growth gives the new devices back."""
         decisions: list[Decision] = []
         for name, before in list(self._before.items()):
-            if name in busy:
-                continue
             job = state.running[name]
+            if name in busy or is_changing(state, job):
+                continue
             now = shape_of(state.cluster, job.allocation)
             holds = dict(job.allocation)
             still_there = all(holds.get(node, 0) >= count for node, count in before)
@@ -152,23 +172,15 @@ class EasyScale:
     def _kinds(self, state: ClusterState, job: JobView) -> list[str]:
         kinds = job.request.kinds or state.cluster.kinds
         present = [kind for kind in kinds if kind in state.cluster.kinds]
-        return present if self._mix and job.request.mixes_kinds else present[:1]
+        return present if self._chooses or (self._mix and job.request.mixes_kinds) else present[:1]
 
     def _bound(self, state: ClusterState, pool: Pool, job: JobView) -> Mapping[str, int]:
         if not self._blind:
             return pool.free_of
-        held = held_kinds(state, job)
+        held = held_by_kind(state.cluster, job.allocation)
         return {kind: count - held.get(kind, 0) for kind, count in state.capacity_of.items()}
 
 
 @register("easyscale-homo", summary="EasyScale with every job on its preferred kind")
 def _homogeneous(top: int = 3, blind: bool = False) -> EasyScale:
     return EasyScale(mix=False, top=top, blind=blind)
-
-
-def held_kinds(state: ClusterState, job: JobView) -> dict[str, int]:
-    """Devices that a job holds, by kind."""
-    held: dict[str, int] = {}
-    for kind, count in shape_of(state.cluster, job.allocation):
-        held[kind] = held.get(kind, 0) + count
-    return held

@@ -1,8 +1,12 @@
 """Our own policy: devices where they shorten the sum of completion times most.
 
 Each round works out what a unit of every job's work is worth (`flowtime`), maximises the worth of the work that is done
-exactly (`autoscaler` for one kind of device, `choice` for several), and packs the numbers onto nodes (`packing`). A
-change of devices is charged with the seconds that it costs, over the time in which it can pay.
+exactly (`autoscaler` for one kind of device, `choice` for several), and packs the numbers onto nodes (`packing`).
+
+A change of devices is charged with the seconds that it costs this job, over the time in which it can pay: `horizon_s`
+or, if that is longer, a fifth of a / (1 + n) for a job that has held devices for a seconds and was changed n times, and
+never beyond the job's end. One that has spent more than a quarter of its time changing is charged at least that share.
+A job that is still changing is left alone.
 
 Work that is left is what owners declare; of a job that declares nothing as much is expected as it has had already
 (durations are heavy-tailed), and something on top that follows what is usual in the cluster:
@@ -22,6 +26,7 @@ from numpy.typing import NDArray
 
 from isoscale.scheduling.allocation import Target, decisions_for
 from isoscale.scheduling.autoscaler import allocate
+from isoscale.scheduling.changes import movable_part, restart_s
 from isoscale.scheduling.choice import Choices, choose
 from isoscale.scheduling.objectives import efficient_only, option_values, sizes_of
 from isoscale.scheduling.options import DeviceOptions, device_options
@@ -42,12 +47,16 @@ _PATIENCE_BONUS = 1e6
 #: average, and at least so many seconds on one device
 _EXPECTED_FACTOR = 2.0
 _EXPECTED_S = 300.0
+#: a job is expected to keep devices for so large a part (one over this) of the mean time between its changes so far
+_LIVED = 5.0
+#: share of its time that a job may have spent in restarts before that share itself is charged
+_MOST_SPENT = 0.25
 
 
 @register("flow", summary="ours: least total completion time, exact, restarts priced; kinds mixed where allowed")
 class Flow:
-    """`horizon_s` is how long a change may take to pay for itself; `declared` False ignores declared work, so that the
-    policy knows no more than Pollux does; `mix` False keeps every job on one kind at a time.
+    """`horizon_s` is how long a change may take to pay for itself in a young job; `declared` False ignores declared
+    work, so that the policy knows no more than Pollux does; `mix` False keeps every job on one kind at a time.
 
     `trust` is how many times the devices that a model was measured on a job may be given; on k devices beyond the p
     measured ones a model is believed (p / k)^`doubt` of its rate: what was not seen yet is rarely as good.
@@ -75,23 +84,20 @@ class Flow:
         self._doubt = doubt
 
     def decide(self, state: ClusterState) -> list[Decision]:
-        jobs = [job for job in active_jobs(state) if not self._is_pinned(job)]
-        pinned = {job.name: _held(state, job) for job in state.running.values() if self._is_pinned(job)}
-        capacity = [
-            state.capacity_of[kind] - sum(int(held[axis]) for held in pinned.values())
-            for axis, kind in enumerate(state.cluster.kinds)
-        ]
+        state = movable_part(state)
+        jobs = active_jobs(state)
+        capacity = [state.capacity_of[kind] for kind in state.cluster.kinds]
         options, values, worth = self._plan(state, jobs, capacity)
         chosen = _solve(options, values, capacity)
-        counts = pinned | {
-            job.name: one.counts[row] for job, one, row in zip(jobs, options, chosen, strict=True) if row
+        sizes = {
+            job.name: _named(state, one.counts[row]) for job, one, row in zip(jobs, options, chosen, strict=True) if row
         }
         packer = Packer(
             state=state,
             worth={job.name: float(weight) for job, weight in zip(jobs, worth, strict=True)},
             horizon_s=self._horizon_s,
         )
-        placed = packer.pack(active_jobs(state), {name: _named(state, row) for name, row in counts.items()})
+        placed = packer.pack(jobs, sizes)
         return decisions_for(state, {name: Target(where) for name, where in placed.items()})
 
     def _plan(
@@ -123,9 +129,6 @@ class Flow:
         ]
         return options, charged, worth
 
-    def _is_pinned(self, job: JobView) -> bool:
-        return bool(job.allocation) and not job.request.preemptible
-
     def _options(self, state: ClusterState, job: JobView) -> DeviceOptions:
         most = trusted_devices(job.speed, self._trust)
         if most:
@@ -155,11 +158,18 @@ class Flow:
             if state.now - job.since_s >= self._patience_s:
                 values = np.where(values > 0, values + _PATIENCE_BONUS * max(1.0, float(values.max())), values)
             return values
-        if not state.rescale_s:
+        cost = restart_s(state, job)
+        if not cost:
             return values
+        # A job that has lived long on few changes will go on so: for it a small gain pays, too.
+        held_s, changes = job.running_s(state.now), job.num_restarts
+        span = max(self._horizon_s, (held_s + cost) / (_LIVED * (1 + changes)))
         # No rate gives no value, whatever the charge. A charge of all would make being paused as good as anything.
-        span = np.minimum(self._horizon_s, work / np.where(options.rates > 0, options.rates, np.inf))
-        charge = np.minimum(0.9, state.rescale_s / np.maximum(span, 1e-9))
+        spans = np.minimum(span, work / np.where(options.rates > 0, options.rates, np.inf))
+        charge = np.minimum(0.9, cost / np.maximum(spans, 1e-9))
+        spent = changes * cost / (held_s + cost)
+        if spent > _MOST_SPENT:
+            charge = np.minimum(0.9, np.maximum(charge, spent))
         same = options.index_of(_held(state, job))
         if same >= 0:
             charge[same] = 0.0

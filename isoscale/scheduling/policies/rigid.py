@@ -1,11 +1,15 @@
-"""Shortest remaining time first, for gangs: an oracle's rigid schedule, against which elastic ones are measured."""
+"""Shortest remaining time first, for gangs: an oracle's rigid schedule, against which elastic ones are measured.
+
+A job runs on its preferred kind, as its owner asked; with `kinds="choose"` on the fastest one with room (ours).
+"""
 
 from __future__ import annotations
 
 import math
 
 from isoscale.scheduling.allocation import decisions_for
-from isoscale.scheduling.policies.counting import active_jobs, fill_gangs, place_counts, requested_rate
+from isoscale.scheduling.changes import movable_part
+from isoscale.scheduling.policies.counting import Kinds, active_jobs, fill_gangs, place_counts, requested_rate
 from isoscale.scheduling.policy import register
 from isoscale.scheduling.state import ClusterState, Decision, JobView
 
@@ -21,10 +25,14 @@ class Srtf:
     watches_time = True
     gang = True
 
+    def __init__(self, kinds: Kinds = "preferred") -> None:
+        self._kinds: Kinds = kinds
+
     def decide(self, state: ClusterState) -> list[Decision]:
+        state = movable_part(state)
         jobs = sorted(active_jobs(state), key=lambda job: (remaining_s(state, job), job.order))
-        counts = fill_gangs(state, jobs)
-        targets = place_counts(state, jobs, counts, batch=lambda job, _: job.request.requested_batch)
+        planned = fill_gangs(state, jobs, self._kinds)
+        targets = place_counts(state, jobs, planned, batch=lambda job, _: job.request.requested_batch)
         return decisions_for(state, targets)
 
 

@@ -6,17 +6,25 @@ Each reader is a generator of `TraceJob`, in its own module, whose docstring nam
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from isoscale.errors import UserError
 from isoscale.sim.traces import elasticflow, own, philly, pollux, tiresias
 from isoscale.sim.traces.gavel import read_gavel
-from isoscale.sim.traces.record import TraceJob, open_text
+from isoscale.sim.traces.record import OnBad, TraceJob, open_text
 
 __all__ = ["FORMATS", "TraceJob", "detect_format", "read_trace"]
 
-FORMATS: dict[str, Callable[[Path], Iterator[TraceJob]]] = {
+
+class Reader(Protocol):
+    """A reader of one format: a line that cannot be used ends it, or is told to `on_bad` and left out."""
+
+    def __call__(self, path: Path, on_bad: OnBad | None = None) -> Iterator[TraceJob]: ...
+
+
+FORMATS: dict[str, Reader] = {
     "isoscale": own.read_own,
     "pollux": pollux.read_pollux,
     "gavel": read_gavel,

@@ -12,7 +12,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from isoscale.sim.traces.record import Row, TraceJob, bad, open_text
+from isoscale.errors import UserError
+from isoscale.sim.traces.record import OnBad, Row, TraceJob, bad, open_text
 
 __all__ = ["read_gavel"]
 
@@ -33,24 +34,35 @@ _LAYOUTS = {
 }
 
 
-def read_gavel(path: Path) -> Iterator[TraceJob]:
+def read_gavel(path: Path, on_bad: OnBad | None = None) -> Iterator[TraceJob]:
     with open_text(path) as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue
-            values = line.rstrip("\n").split("\t")
-            layout = _LAYOUTS.get(len(values))
-            if layout is None:
-                expected = " or ".join(map(str, _LAYOUTS))
-                raise bad(path, number, "line", line[:40], f"has {len(values)} fields", f"give {expected}, with tabs")
-            row = Row(path, number, dict(zip(layout, values, strict=True)))
-            job_type = row.text("job_type")
-            batch = re.search(r"\(batch size ([0-9]{1,15})\)", job_type)
-            yield TraceJob(
-                name=f"job-{number}",
-                submit_s=row.number("arrival"),
-                devices=row.count("scale_factor"),
-                steps=row.number("total_steps", least=1),
-                application=job_type,
-                batch=int(batch[1]) if batch else 0,
-            )
+            try:
+                job = _job(path, number, line)
+            except UserError as error:
+                if on_bad is None:
+                    raise
+                on_bad(error)
+                continue
+            yield job
+
+
+def _job(path: Path, number: int, line: str) -> TraceJob:
+    values = line.rstrip("\n").split("\t")
+    layout = _LAYOUTS.get(len(values))
+    if layout is None:
+        expected = " or ".join(map(str, _LAYOUTS))
+        raise bad(path, number, "line", line[:40], f"has {len(values)} fields", f"give {expected}, with tabs")
+    row = Row(path, number, dict(zip(layout, values, strict=True)))
+    job_type = row.text("job_type")
+    batch = re.search(r"\(batch size ([0-9]{1,15})\)", job_type)
+    return TraceJob(
+        name=f"job-{number}",
+        submit_s=row.number("arrival"),
+        devices=row.count("scale_factor"),
+        steps=row.number("total_steps", least=1),
+        application=job_type,
+        batch=int(batch[1]) if batch else 0,
+    )

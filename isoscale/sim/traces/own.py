@@ -13,7 +13,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from isoscale import limits
-from isoscale.sim.traces.record import Row, TraceJob, table
+from isoscale.sim.traces.record import OnBad, Row, TraceJob, jobs_of_table
 
 __all__ = ["COLUMNS", "read_own", "write_own"]
 
@@ -21,33 +21,8 @@ COLUMNS = tuple(field.name for field in fields(TraceJob))
 _REQUIRED = ("name", "submit_s", "devices")
 
 
-def read_own(path: Path) -> Iterator[TraceJob]:
-    for row in table(path, _REQUIRED):
-        duration_s, steps = _optional(row, "duration_s"), _optional(row, "steps")
-        if duration_s is None and steps is None:
-            raise row.bad("duration_s", "", "neither duration_s nor steps is given", "give one of them")
-        devices = row.count("devices")
-        kinds = tuple(part.strip() for part in row.text("kinds", "").split("|") if part.strip())
-        yield TraceJob(
-            name=row.text("name"),
-            submit_s=row.number("submit_s"),
-            devices=devices,
-            duration_s=duration_s,
-            steps=steps,
-            workers=row.count("workers", 0),
-            min_devices=row.count("min_devices", 0),
-            max_devices=row.count("max_devices", 0),
-            application=row.text("application", ""),
-            batch=row.count("batch", 0, most=limits.MAX_NUMBER),
-            kind=row.text("kind", ""),
-            kinds=kinds,
-            turn_s=_turn_times(row),
-            tenant=row.text("tenant", ""),
-            priority=row.count("priority", 0, least=0, most=limits.MAX_NUMBER),
-            deadline_s=_optional(row, "deadline_s"),
-            status=row.text("status", ""),
-            failures=_failures(row),
-        )
+def read_own(path: Path, on_bad: OnBad | None = None) -> Iterator[TraceJob]:
+    return jobs_of_table(path, _REQUIRED, _job, on_bad)
 
 
 def write_own(path: Path, jobs: Iterable[TraceJob], *, comment: str = "") -> None:
@@ -98,3 +73,31 @@ def _text(value: object) -> str:
         return str(int(value)) if value.is_integer() else repr(value)
     # A whole 0 means "as usual", as nothing does.
     return str(value) if value else ""
+
+
+def _job(row: Row) -> TraceJob:
+    duration_s, steps = _optional(row, "duration_s"), _optional(row, "steps")
+    if duration_s is None and steps is None:
+        raise row.bad("duration_s", "", "neither duration_s nor steps is given", "give one of them")
+    devices = row.count("devices")
+    kinds = tuple(part.strip() for part in row.text("kinds", "").split("|") if part.strip())
+    return TraceJob(
+        name=row.text("name"),
+        submit_s=row.number("submit_s"),
+        devices=devices,
+        duration_s=duration_s,
+        steps=steps,
+        workers=row.count("workers", 0),
+        min_devices=row.count("min_devices", 0),
+        max_devices=row.count("max_devices", 0),
+        application=row.text("application", ""),
+        batch=row.count("batch", 0, most=limits.MAX_NUMBER),
+        kind=row.text("kind", ""),
+        kinds=kinds,
+        turn_s=_turn_times(row),
+        tenant=row.text("tenant", ""),
+        priority=row.count("priority", 0, least=0, most=limits.MAX_NUMBER),
+        deadline_s=_optional(row, "deadline_s"),
+        status=row.text("status", ""),
+        failures=_failures(row),
+    )

@@ -8,6 +8,7 @@ runs from the first start to the last end. Jobs that never started, or have no e
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Literal
@@ -15,9 +16,22 @@ from typing import Literal
 import msgspec
 
 from isoscale.errors import UserError
-from isoscale.sim.traces.record import Row, TraceJob, open_text, table
+from isoscale.sim.traces.record import OnBad, Row, TraceJob, jobs_of_table, open_text
 
-__all__ = ["COLUMNS", "Attempt", "Detail", "PhillyJob", "read_philly_csv", "read_philly_jobs", "read_philly_log"]
+__all__ = [
+    "COLUMNS",
+    "ZERO",
+    "Attempt",
+    "Detail",
+    "PhillyJob",
+    "csv_job",
+    "read_philly_csv",
+    "read_philly_jobs",
+    "read_philly_log",
+]
+
+#: second 0 of a record; local time without a zone, as differences are what counts
+ZERO = datetime(2017, 1, 1)
 
 COLUMNS = ("timestamp", "duration", "num_gpus", "cluster")
 _STATUS = {"Pass": "passed", "Killed": "killed", "Failed": "failed"}
@@ -72,8 +86,8 @@ def read_philly_jobs(path: Path) -> list[PhillyJob]:
         ) from None
 
 
-def read_philly_log(path: Path) -> Iterator[TraceJob]:
-    """Jobs that ran, in order of submission; seconds count from the first submission."""
+def read_philly_log(path: Path, on_bad: OnBad | None = None) -> Iterator[TraceJob]:
+    """Jobs that ran, in order of submission; seconds count from the first submission. All or nothing."""
     usable = []
     for number, job in enumerate(read_philly_jobs(path)):
         where = f"{path} $[{number}]"
@@ -98,17 +112,21 @@ def read_philly_log(path: Path) -> Iterator[TraceJob]:
         )
 
 
-def read_philly_csv(path: Path) -> Iterator[TraceJob]:
-    """`philly.csv`, in order of submission; jobs are numbered by their line."""
-    rows = sorted(((_row_time(row), row) for row in table(path, COLUMNS)), key=lambda entry: (entry[0], entry[1].line))
-    for submitted, row in rows:
-        yield TraceJob(
-            name=f"job-{row.line - 1}",
-            submit_s=submitted - rows[0][0],
-            devices=row.count("num_gpus"),
-            duration_s=row.number("duration"),
-            tenant=row.text("cluster"),
-        )
+def read_philly_csv(path: Path, on_bad: OnBad | None = None) -> Iterator[TraceJob]:
+    """`philly.csv`, in order of submission; jobs are numbered by their line. Seconds count from the first one."""
+    jobs = sorted(jobs_of_table(path, COLUMNS, csv_job, on_bad), key=lambda job: job.submit_s)
+    return (replace(job, submit_s=job.submit_s - jobs[0].submit_s) for job in jobs)
+
+
+def csv_job(row: Row) -> TraceJob:
+    """A line of it; submitted so many seconds after ZERO."""
+    return TraceJob(
+        name=f"job-{row.line - 1}",
+        submit_s=_row_time(row),
+        devices=row.count("num_gpus"),
+        duration_s=row.number("duration"),
+        tenant=row.text("cluster"),
+    )
 
 
 def _row_time(row: Row) -> float:
@@ -127,5 +145,4 @@ def _time(text: str, where: str) -> float:
 
 
 def _seconds(text: str) -> float:
-    # Local time without a zone: differences are what counts, so any fixed zone will do.
-    return (datetime.fromisoformat(text) - datetime(2017, 1, 1)).total_seconds()
+    return (datetime.fromisoformat(text) - ZERO).total_seconds()

@@ -7,7 +7,7 @@ the job would have been elsewhere is not in it; a world (`isoscale.sim.worlds`) 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
@@ -15,7 +15,10 @@ from typing import TextIO
 from isoscale import limits
 from isoscale.errors import UserError
 
-__all__ = ["Row", "TraceJob", "bad", "numbers", "open_text", "table"]
+__all__ = ["OnBad", "Row", "TraceJob", "bad", "jobs_of_table", "numbers", "open_text", "table"]
+
+#: is told of a line that cannot be used, which is then left out; without it such a line ends the reading
+OnBad = Callable[[UserError], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +111,22 @@ def bad(path: Path, line: int, column: str, value: object, problem: str, remedy:
     return UserError(field=f"{path}:{line} {column}", value=value, problem=problem, remedy=remedy)
 
 
-def table(path: Path, required: Sequence[str], *, delimiter: str = ",") -> Iterator[Row]:
+def jobs_of_table(
+    path: Path, required: Sequence[str], job_of: Callable[[Row], TraceJob], on_bad: OnBad | None = None
+) -> Iterator[TraceJob]:
+    """One job for each row of a table."""
+    for row in table(path, required, on_bad=on_bad):
+        try:
+            job = job_of(row)
+        except UserError as error:
+            if on_bad is None:
+                raise
+            on_bad(error)
+            continue
+        yield job
+
+
+def table(path: Path, required: Sequence[str], *, delimiter: str = ",", on_bad: OnBad | None = None) -> Iterator[Row]:
     """The rows of a CSV file with a header; lines that begin with # and empty lines are comments."""
     with open_text(path) as file:
         lines = ((number, line) for number, line in enumerate(file, 1) if line.strip() and not line.startswith("#"))
@@ -119,7 +137,7 @@ def table(path: Path, required: Sequence[str], *, delimiter: str = ",") -> Itera
                 numbers[:] = [number]
                 yield line
 
-        reader = _lines(path, numbers, csv.reader(data(), delimiter=delimiter))
+        reader = _lines(path, numbers, csv.reader(data(), delimiter=delimiter), on_bad)
         header = [name.strip() for name in next(reader, [])]
         missing = [name for name in required if name not in header]
         if missing:
@@ -134,34 +152,45 @@ def table(path: Path, required: Sequence[str], *, delimiter: str = ",") -> Itera
         for values in reader:
             if len(values) < len(header) and any(name in required for name in header[len(values) :]):
                 column = next(name for name in header[len(values) :] if name in required)
-                raise bad(path, numbers[0], column, "", "the line is too short", f"give {len(header)} fields")
+                short = bad(path, numbers[0], column, "", "the line is too short", f"give {len(header)} fields")
+                if on_bad is None:
+                    raise short
+                on_bad(short)
+                continue
             yield Row(path, numbers[0], dict(zip(header, values, strict=False)))
 
 
-def _lines(path: Path, numbers: Sequence[int], reader: Iterator[list[str]]) -> Iterator[list[str]]:
+def _lines(
+    path: Path, numbers: Sequence[int], reader: Iterator[list[str]], on_bad: OnBad | None
+) -> Iterator[list[str]]:
     while True:
         try:
             values = next(reader)
         except StopIteration:
             return
         except csv.Error as error:  # a field of megabytes, a NUL
-            raise bad(path, numbers[0] if numbers else 1, "line", "", str(error), "give a line of fields") from None
+            broken = bad(path, numbers[0] if numbers else 1, "line", "", str(error), "give a line of fields")
+            if on_bad is None:
+                raise broken from None
+            on_bad(broken)
+            continue
         yield values
 
 
-def numbers(path: Path, columns: Sequence[str]) -> list[list[float]]:
-    """The columns of a CSV file of nothing but numbers, fast; as careful as `table` if something is wrong with it."""
+def numbers(path: Path, columns: Sequence[str], *, most: float = limits.MAX_NUMBER) -> list[list[float]]:
+    """The columns of a CSV file of nothing but numbers from 0 to `most`, fast; as careful as `table` if something is
+    wrong with it."""
     with open_text(path) as file:
         header, *lines = file.read().splitlines() or [""]
     names = [name.strip() for name in header.split(",")]
     try:
         places = [names.index(column) for column in columns]
         rows = [[float(values[place]) for place in places] for values in (line.split(",") for line in lines if line)]
-        if all(0 <= value <= limits.MAX_NUMBER for row in rows for value in row):
+        if all(0 <= value <= most for row in rows for value in row):
             return rows
     except (ValueError, IndexError):
         pass
-    return [[row.number(column) for column in columns] for row in table(path, columns)]
+    return [[row.number(column, most=most) for column in columns] for row in table(path, columns)]
 
 
 def open_text(path: Path) -> TextIO:

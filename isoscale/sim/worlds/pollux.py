@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -14,9 +15,10 @@ from isoscale.errors import UserError
 from isoscale.scheduling.state import JobRequest, Shape, SpeedModel, packed_shape
 from isoscale.sim.job import Pace, PhasedPace, SimJob
 from isoscale.sim.traces.record import TraceJob
+from isoscale.sim.worlds.by_kind import SpeedByKind, TruthByKind
 from isoscale.sim.worlds.pollux_agent import PolluxAgent, prior
 from isoscale.sim.worlds.pollux_settings import Settings, Spread, counts_of
-from isoscale.sim.worlds.pollux_tables import PolluxTables
+from isoscale.sim.worlds.pollux_tables import PolluxTables, kinds_in
 
 __all__ = ["PolluxSpeed", "PolluxTruth", "pollux_job", "pollux_tables"]
 
@@ -30,15 +32,23 @@ _NODE_SIZE = 4
 
 
 @lru_cache(maxsize=64)
-def pollux_tables(directory: Path) -> PolluxTables:
-    """The tables of one application, read once."""
+def pollux_tables(directory: Path, kind: str = "") -> PolluxTables:
+    """The tables of one application, on a kind if they are by kind, read once."""
     if not directory.is_dir():
         raise UserError(
             field="--speeds", value=directory, problem="no such directory", remedy="give the Pollux simulator's traces"
         )
     return PolluxTables(
-        directory, max_epochs=_EPOCHS.get(directory.name, 0), max_local_batch=_MAX_LOCAL.get(directory.name, 0)
+        directory,
+        max_epochs=_EPOCHS.get(directory.name, 0),
+        max_local_batch=_MAX_LOCAL.get(directory.name, 0),
+        kind=kind,
     )
+
+
+@lru_cache(maxsize=64)
+def _kinds_in(directory: Path) -> tuple[str, ...]:
+    return kinds_in(directory)
 
 
 class PolluxSpeed:
@@ -96,7 +106,7 @@ class PolluxTruth:
     def fresh(self) -> PolluxTruth:
         return PolluxTruth(self._settings, profiled=self._agent is None, steps_of_batch=self._steps_of_batch)
 
-    def pace(self, shape: Shape, batch: int, done: float = 0.0) -> Pace:
+    def pace(self, shape: Shape, batch: int, done: float = 0.0, now: float = 0.0) -> Pace:
         counts, epoch = counts_of(shape), self._epoch(done)
         batch = batch or self._settings.fixed_batch
         possible = self._settings.rates(counts, batch)[0] > 0 if batch else bool(self._settings.candidates(counts))
@@ -141,11 +151,42 @@ class PolluxTruth:
         return min(max(bisect_right(self._ends, done) - 1, 0), len(self._ends) - 2)
 
 
-def pollux_job(job: TraceJob, directory: Path, *, adaptive: bool = True, profiled: bool = False) -> SimJob:
-    """The job with its application's tables. `adaptive`: its batch may be chosen, work is declared as progress;
+def pollux_job(
+    job: TraceJob, directory: Path, *, adaptive: bool = True, profiled: bool = False, kinds: tuple[str, ...] = ()
+) -> SimJob:
+    """The job with its application's tables, on each of the cluster's `kinds` where they are by kind.
+
+    Raises UserError if the tables lack a kind that the cluster has and the job may use.
+    """
+    by_kind = _kinds_in(directory / job.application)
+    if not by_kind:
+        return _on_kind(job, directory, "", adaptive=adaptive, profiled=profiled)
+    wanted = [kind for kind in kinds if not job.kinds or kind in job.kinds]
+    missing = [kind for kind in wanted if kind not in by_kind]
+    if missing or not wanted:
+        raise UserError(
+            field="--speeds",
+            value=directory / job.application / "placements.csv",
+            problem=f"has no line of kind {', '.join(missing or job.kinds)}, which job {job.name} may use",
+            remedy=f"add it, leave it out of the job's kinds, or give a cluster of {', '.join(by_kind)}",
+        )
+    made = {kind: _on_kind(job, directory, kind, adaptive=adaptive, profiled=profiled) for kind in wanted}
+    first = made[job.kind if job.kind in made else wanted[0]]
+    request = replace(
+        first.request,
+        kinds=tuple(sorted(made, key=lambda kind: (kind != job.kind, wanted.index(kind)))),
+        max_devices=max(one.request.max_devices for one in made.values()),
+    )
+    declared = {kind: one.declared for kind, one in made.items()}
+    truth = TruthByKind({kind: one.truth for kind, one in made.items()})
+    return replace(first, request=request, declared=SpeedByKind(declared), truth=truth)
+
+
+def _on_kind(job: TraceJob, directory: Path, kind: str, *, adaptive: bool, profiled: bool) -> SimJob:
+    """The job on one kind. `adaptive`: its batch may be chosen, work is declared as progress;
     otherwise the owner's batch stays, and work is declared as steps of that batch. Of a fixed batch there is nothing to
     learn, so speeds are those of the tables."""
-    tables = pollux_tables(directory / job.application)
+    tables = pollux_tables(directory / job.application, kind)
     fixed = _FIXED.get(job.application, 0) if adaptive else job.batch
     settings = _settings(tables, fixed)
     most = 1 if job.application in _FIXED else (fixed or tables.max_batch) // tables.min_local_batch
@@ -162,6 +203,8 @@ def pollux_job(job: TraceJob, directory: Path, *, adaptive: bool = True, profile
         max_batch=0 if fixed else tables.max_batch,
         tenant=job.tenant,
         priority=job.priority,
+        application=job.application,
+        deadline_s=job.deadline_s,
     )
     packed = counts_of(packed_shape("", job.devices, _NODE_SIZE))
     return SimJob(

@@ -4,6 +4,9 @@ A directory per application holds `placements.csv` (step and synchronisation tim
 `scalability.csv` (the same by number of nodes and devices) and `validation-BATCH.csv` (progress and gradient statistics
 by epoch for each global batch). Times between measured points are interpolated: by batch where the placement was
 measured, linearly over a Delaunay triangulation of (nodes, devices, batch) where it was not.
+
+Both tables of times may have a column `kind`, as tables of several kinds of devices do; then one `PolluxTables` holds
+the lines of one kind. Gradient statistics are the same on all.
 """
 
 from __future__ import annotations
@@ -16,11 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isoscale.errors import UserError
-from isoscale.sim.traces.record import numbers
+from isoscale.sim.traces.record import numbers, table
 
-__all__ = ["PolluxTables"]
+__all__ = ["PolluxTables", "kinds_in"]
 
 Array = NDArray[np.float64]
+# Variances of a model's gradients at its start: published ones reach 7e15, products of them must stay finite.
+_LARGEST_GRADIENT = 1e100
 # The published measurements go no further.
 _MAX_NODES = 16
 # More batches than this are looked up one by one.
@@ -28,11 +33,15 @@ _MANY = 2048
 
 
 class PolluxTables:
-    """One application's tables. `step_times` is the only method that is called often, and caches."""
+    """One application's tables. `step_times` is the only method that is called often, and caches.
 
-    def __init__(self, directory: Path, *, max_epochs: int = 0, max_local_batch: int = 0) -> None:
+    `kind` is the kind whose lines are read; "" where the tables have no such column.
+    """
+
+    def __init__(self, directory: Path, *, max_epochs: int = 0, max_local_batch: int = 0, kind: str = "") -> None:
         self.name = directory.name
-        self._placements = _read_placements(directory / "placements.csv")
+        self._kind = kind
+        self._placements = _read_placements(directory / "placements.csv", kind)
         self._scalability = directory / "scalability.csv"
         self._interpolator: Any = None
         self._cache: dict[tuple[tuple[int, ...], int], tuple[float, float]] = {}
@@ -118,16 +127,30 @@ class PolluxTables:
         points = [list(key) for key in sorted(groups)]
         values = [list(np.mean(groups[key], axis=0)) for key in sorted(groups)]
         columns = ("num_nodes", "num_replicas", "local_bsz", "step_time", "sync_time")
-        for row in numbers(self._scalability, columns):
+        for row in _lines_of(self._scalability, columns, self._kind):
             points.append(row[:3])
             values.append(row[3:])
         return LinearNDInterpolator(np.array(points), np.array(values))
 
 
-def _read_placements(path: Path) -> dict[tuple[int, ...], tuple[Array, Array]]:
+def kinds_in(directory: Path) -> tuple[str, ...]:
+    """The kinds that an application's times were measured on, in the table's order; () if it does not say."""
+    rows = table(directory / "placements.csv", ("placement", "local_bsz", "step_time", "sync_time"))
+    return tuple(dict.fromkeys(row.text("kind") for row in rows if row.has("kind")))
+
+
+def _lines_of(path: Path, columns: Sequence[str], kind: str) -> list[list[float]]:
+    """The lines of a kind; all where it is ""."""
+    if not kind:
+        return numbers(path, columns)
+    rows = table(path, (*columns, "kind"))
+    return [[row.number(column) for column in columns] for row in rows if row.text("kind") == kind]
+
+
+def _read_placements(path: Path, kind: str) -> dict[tuple[int, ...], tuple[Array, Array]]:
     """Devices per node -> (batches per device, [step, sync] times); a placement is written as a digit per node."""
     found: dict[tuple[int, ...], list[list[float]]] = {}
-    for placement, *values in numbers(path, ("placement", "local_bsz", "step_time", "sync_time")):
+    for placement, *values in _lines_of(path, ("placement", "local_bsz", "step_time", "sync_time"), kind):
         found.setdefault(tuple(map(int, str(int(placement)))), []).append(values)
     arrays = {counts: np.array(sorted(rows)) for counts, rows in found.items()}
     return {counts: (rows[:, 0], rows[:, 1:]) for counts, rows in arrays.items()}
@@ -135,4 +158,5 @@ def _read_placements(path: Path) -> dict[tuple[int, ...], tuple[Array, Array]]:
 
 def _read_validation(path: Path) -> Array:
     """Columns progress, iteration, grad_sqr, grad_var, a row per epoch."""
-    return np.array(numbers(path, ("progress", "iteration", "grad_sqr", "grad_var")))
+    columns = ("progress", "iteration", "grad_sqr", "grad_var")
+    return np.array(numbers(path, columns, most=_LARGEST_GRADIENT))

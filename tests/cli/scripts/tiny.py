@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import sys
@@ -46,14 +47,13 @@ def train(job: isoscale.Job) -> None:
     model = job.model(Net())
     optimizer = job.keep("optimizer", torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
     loader = job.loader(data, batch_size=4, shuffle=True)
-    turns = 0
+    turns = itertools.count(1)  # state that no search finds
     for epoch in job.epochs(2):
         for step in loader:
             for x, y in step:
                 loss = F.cross_entropy(model(x), y)
                 if MODE == "closure":
-                    turns += 1
-                    loss = loss * (1 + 0.01 * turns)
+                    loss = loss * (1 + 0.01 * next(turns))
                 if job.step == 2 and (MODE == "raise" or (MODE == "raise-in-reference" and IS_REFERENCE)):
                     raise ValueError("planted in the turn")
                 if MODE == "die" and IS_REFERENCE and os.environ["ISOSCALE_EXECUTOR"] == "1" and job.step == 1:

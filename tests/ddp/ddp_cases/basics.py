@@ -32,12 +32,12 @@ def batchnorm_augment_eval(job: Any) -> None:
     train = job.loader(Points(42, augment=True), batch_size=3, shuffle=True)
     val = job.loader(Points(23), batch_size=4, train=False)
     for _ in job.epochs(2):
-        for i, step in enumerate(train):
+        for step in train:
             for x, y in step:
                 loss = F.cross_entropy(model(x), y)
                 loss.backward()
                 step.log(loss=loss)
             optimizer.step()
             optimizer.zero_grad()
-            if i == 1:
+            if step.index == 1:
                 job.state[f"totals-{job.epoch}"] = evaluate(model, val)

@@ -162,3 +162,41 @@ class Attention(nn.Module):
 def transformer(job: Any) -> None:
     model = job.model(Attention())
     fit(job, model, job.keep("optimizer", torch.optim.AdamW(model.parameters(), lr=1e-2)), Tokens(30))
+
+
+class _Block(nn.Module):
+    """With a norm of its own class, found by walking modules."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(12)
+        self.mix = nn.Linear(12, 12)
+        self.scale = nn.Parameter(torch.ones(12))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.scale * self.mix(self.norm(x))
+
+
+def _names_outside(module: nn.Module, forbidden: tuple[type, ...]) -> list[str]:
+    """Parameters that lie in no module of these kinds, by recursion over children."""
+    names = [f"{n}.{p}" for n, c in module.named_children() for p in _names_outside(c, forbidden)]
+    names = [one for one in names if not isinstance(module.get_submodule(one.rpartition(".")[0]), forbidden)]
+    return [*names, *module._parameters]
+
+
+@case((3,), (1, 2))
+def parameter_groups_by_module(job: Any) -> None:
+    """Groups made by walking children, classes and types of the model that job.model has returned."""
+    net = nn.Sequential(_Block(), nn.ReLU(), nn.Linear(12, 3))
+    model = job.model(net)
+    assert isinstance(model, nn.Sequential)
+    assert [type(child).__name__ for child in model.children()] == ["_Block", "ReLU", "Linear"]
+    assert next(iter(dict(model.named_modules()))) == ""
+    decay = {n for n in _names_outside(model, (nn.LayerNorm,)) if not n.endswith("bias")}
+    assert decay == {"0.scale", "0.mix.weight", "2.weight"}
+    groups = [
+        {"params": [p for n, p in model.named_parameters() if n in decay], "weight_decay": 0.1},
+        {"params": [p for n, p in model.named_parameters() if n not in decay], "weight_decay": 0.0},
+    ]
+    optimizer = job.keep("optimizer", torch.optim.AdamW(groups, lr=0.01))
+    fit(job, model, optimizer, Points(30))

@@ -76,9 +76,9 @@ def leaving_the_loader_early(job: Any) -> None:
     optimizer = sgd(job, model)
     loader = job.loader(Points(40, augment=True), batch_size=3, shuffle=True)
     for epoch in job.epochs(3):
-        for i, step in enumerate(loader):
+        for step in loader:
             one_step(job, model, optimizer, step)
-            if i == epoch:
+            if step.index == epoch:
                 break
 
 
@@ -151,3 +151,72 @@ def averaged_model_is_kept(job: Any) -> None:
     average = job.keep("average", torch.optim.swa_utils.AveragedModel(model))
     optimizer = sgd(job, model)
     fit(job, model, optimizer, Points(30), between=lambda _: average.update_parameters(model))
+
+
+WORDS = torch.randint(0, 7, (500,), generator=torch.Generator().manual_seed(1))
+
+
+def draw(size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """A batch from anywhere in the text, as iteration-based trainers draw it."""
+    starts = torch.randint(len(WORDS) - 12, (size,))
+    x = torch.stack([WORDS[i : i + 12] for i in starts.tolist()]).float()
+    return x, x.sum(1).long() % 3
+
+
+@case((4,), (1, 3), (1, 1, 1, 1))
+def iterations_whose_batches_are_drawn_in_the_turn(job: Any) -> None:
+    """No epochs and no data set; logical worker 0 alone evaluates, on its own stream, before a step's turns."""
+    model = job.model(mlp())
+    optimizer = sgd(job, model)
+    evaluation = job.turns(2, train=False, only=0)
+    for step in job.turns(7, samples=3):
+        if step.index % 3 == 0:
+            model.eval()
+            for probe in evaluation:
+                for rank in probe:
+                    assert rank == probe.logical_rank == 0
+                    x, y = draw(5)
+                    with torch.no_grad():
+                        probe.sum(loss=F.cross_entropy(model(x), y))
+            model.train()
+            job.state[f"evaluation {step.index}"] = evaluation.totals["loss"]
+        for rank in step:
+            assert rank == step.logical_rank < job.num_logical_workers == 4
+            x, y = draw(3)
+            loss = F.cross_entropy(model(x), y)
+            loss.backward()
+            step.log(loss=loss)
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+@case((4,), (1, 3), (2, 2), (1, 1, 1, 1))
+def predictions_are_gathered_in_logical_order(job: Any) -> None:
+    """Tensors of other sizes per worker, plain values, several per turn, some from one worker only; in training too."""
+    model = job.model(mlp())
+    optimizer = sgd(job, model)
+    loader = job.loader(Points(28), batch_size=3, shuffle=True)
+    val = job.loader(Points(17), batch_size=2, train=False)
+    for _ in job.epochs(2):
+        for step in loader:
+            for x, y in step:
+                loss = F.cross_entropy(model(x), y)
+                loss.backward()
+                step.log(loss=loss)
+                step.gather(loss=loss, who={"rank": step.logical_rank, "sizes": [len(x), None, "é"]})
+            job.state[f"losses {job.step}"] = step.gathered
+            optimizer.step()
+            optimizer.zero_grad()
+        predicted, places = [], []
+        for step in val:
+            for x, y in step:
+                with torch.no_grad():
+                    step.gather(predicted=model(x).argmax(1))
+                step.gather(place=step.logical_rank)
+                step.gather(place=(step.logical_rank, len(y)))
+                if step.logical_rank == 2:
+                    step.gather(last=y[-1:])
+            predicted += step.gathered["predicted"]
+            places += step.gathered["place"]
+            job.state["last"] = step.gathered.get("last", [])
+        job.state["predicted"], job.state["places"] = torch.cat(predicted), places

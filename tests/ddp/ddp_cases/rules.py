@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 import torch
@@ -22,11 +23,11 @@ def breaks_at_different_points(job: Any) -> None:
     model = job.model(mlp())
     optimizer = sgd(job, model)
     for _ in job.epochs(2):
-        for i, step in enumerate(job.loader(Points(40), batch_size=2)):
+        for step in job.loader(Points(40), batch_size=2):
             inner_loop(model, step)
             optimizer.step()
             optimizer.zero_grad()
-            if i == (1 if job.is_main else 2):
+            if step.index == (1 if job.is_main else 2):
                 break
 
 
@@ -78,18 +79,21 @@ def a_turn_raises_on_one_executor(job: Any) -> None:
 
 
 def unkept_state_updated_in_turns(job: Any) -> None:
-    """A moving average that every executor computes from its own turns only, and that decides a learning rate."""
+    """A moving average that every executor computes from its own turns only, and that decides a learning rate.
+
+    It is in a container that is not searched for state.
+    """
     model = job.model(mlp())
     optimizer = sgd(job, model)
-    seen = torch.zeros(())
+    seen = deque([torch.zeros(())], maxlen=1)
     for _ in job.epochs(1):
         for step in job.loader(Points(80), batch_size=2, shuffle=True):
             for x, y in step:
                 loss = F.cross_entropy(model(x), y)
                 loss.backward()
-                seen = 0.9 * seen + 0.1 * loss.detach()
+                seen.append(0.9 * seen[0] + 0.1 * loss.detach())
             for p in model.parameters():
-                p.grad.mul_(seen)
+                p.grad.mul_(seen[0])
             optimizer.step()
             optimizer.zero_grad()
 

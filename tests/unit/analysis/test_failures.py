@@ -13,7 +13,7 @@ LOGS = {
     "GPU ECC error": TRACEBACK + "RuntimeError: CUDA error: uncorrectable ECC error encountered",
     "CUDA version mismatch": "CUDA driver version is insufficient for CUDA runtime version",
     "CUDA init failed": TRACEBACK + "RuntimeError: No CUDA-capable device is detected",
-    "GPU out of memory": TRACEBACK + "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
+    "GPU out of memory": TRACEBACK + "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB",
     "invalid memory access": TRACEBACK + "RuntimeError: CUDA error: an illegal memory access was encountered",
     "CUDA failure": TRACEBACK + "RuntimeError: cuDNN error: CUDNN_STATUS_EXECUTION_FAILED",
     "MPI runtime failure": "ORTE has lost communication with its daemon located on node m12",

@@ -53,7 +53,7 @@ def test_a_story_in_full() -> None:
     assert "3 + 2 + 2 + 1" in text
     assert "43%" in text, "idle shares"
     assert story()[-1]["digest"] in text
-    assert reader.seen.count("img") == 1
+    assert reader.seen.count("img") == 1 + 2, "the time line, the loss and what was logged"
     assert reader.seen.count("table") == 5
 
 
@@ -128,3 +128,16 @@ def test_a_profile_comes_last() -> None:
     reader = read(page([timeline(simulated())], profile_png=b"png"))
     assert reader.words.index("Profile") > 0
     assert reader.seen.count("img") == 2
+
+
+def test_command_and_directory_are_told() -> None:
+    begun = {"t": story()[0]["t"], "event": "coordinator_started", "term": 1, "command": "isoscale run <x>.py"}
+    text = " | ".join(read(page([timeline([begun, *story()], directory="/runs/a")])).words)
+    assert "isoscale run <x>.py" in text
+    assert "/runs/a" in text
+
+
+def test_the_page_has_a_dark_and_a_narrow_form() -> None:
+    text = page([timeline(story())])
+    assert "@media (prefers-color-scheme: dark)" in text
+    assert "@media (max-width: 700px)" in text

@@ -270,7 +270,31 @@ def test_long_logs_give_short_curves_that_keep_extremes() -> None:
     assert len(shown.loss.t) <= 1200
     assert len(shown.throughput.t) <= 241
     assert max(shown.loss.high) == 1e3
-    assert len(json.dumps(as_json(shown))) < 200_000
+    assert len(json.dumps(as_json(shown))) < 250_000
+
+
+def test_a_time_without_training_is_a_gap_and_no_line() -> None:
+    times = [0.1 * number for number in range(30)] + [53.0 + 0.1 * number for number in range(30)]
+    steps = [{"t": 1.8e9 + t, "event": "step", "step": n + 1, "loss": 1.0 / (n + 1)} for n, t in enumerate(times)]
+    shown = timeline(steps)
+    assert shown.loss.breaks == (30,)
+    middle = [value for t, value in zip(shown.throughput.t, shown.throughput.value, strict=True) if 10 < t < 40]
+    assert middle
+    assert max(middle) == 0.0
+    assert timeline(steps[:30]).loss.breaks == ()
+
+
+def test_everything_that_was_logged_is_a_curve_over_steps() -> None:
+    steps = [{"t": 1.8e9 + n, "event": "step", "step": n + 1, "loss": float(n)} for n in range(4)]
+    again = [{"t": 1.8e9 + 10 + n, "event": "step", "step": n + 3, "loss": 10.0 + n} for n in range(2)]
+    logs = [{"t": 1.8e9 + 4, "event": "log", "step": 4, "epoch": 0, "accuracy": 0.5, "note": "text"}]
+    begun = [{"t": 1.8e9, "event": "coordinator_started", "term": 1, "command": "isoscale run train.py"}]
+    shown = timeline([*begun, *steps, *logs, *again], directory="/runs/a")
+    series = dict(shown.series)
+    assert (series["loss"].t, series["loss"].value) == ((1, 2, 3, 4), (0.0, 1.0, 10.0, 11.0))
+    assert (series["accuracy"].t, series["accuracy"].value) == ((4,), (0.5,))
+    assert set(series) == {"loss", "accuracy"}
+    assert (shown.command, shown.directory) == ("isoscale run train.py", "/runs/a")
 
 
 def test_many_executors_and_changes() -> None:

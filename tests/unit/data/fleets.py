@@ -55,6 +55,10 @@ class FakeWorkers:
         #: by logical rank, how many batches of the pass are sealed
         self.sealed = [0] * num_logical_workers
         self.draws = True
+        self.is_fresh = True
+
+    def begin_anew(self, seeds: list[int]) -> None:
+        self.begin(seeds)
 
     def begin(self, seeds: list[int]) -> None:
         self.forget()
@@ -122,7 +126,8 @@ class Fleet:
     def _make(self) -> StreamBatches:
         self._made += 1
         # Executors read in chunks of different sizes: what is carried must not depend on that.
-        stream = LogicalStream(ListSource(self._sizes, 1 + self._made % 5), self._rule, ledger=self._ledger)
+        source = ListSource(self._sizes, 1 + self._made % 5)
+        stream = LogicalStream(source, self._rule, ledger=self._ledger, is_live=True)
         n = self._rule.num_logical_workers
         made = StreamBatches(stream, None, list, None, num_logical_workers=n)
         if self._ahead:
@@ -142,6 +147,13 @@ class Fleet:
                 newcomer.begin(7, [])  # what it does on its way has no effect
                 newcomer.carried.load_state(stay[0].carried.state())
             self.batches.append(newcomer)
+
+    def resize(self, size: int) -> None:
+        """Another batch size from here on, with other loader processes where there are any."""
+        for one in self.batches:
+            one.resize(size)
+            if one.needs_draw(self.index):
+                one.renew(self.index, [])
 
     def begin(self, epoch: int) -> None:
         self.index = 0
@@ -166,6 +178,9 @@ class Fleet:
                 handed = [stream.hand_out() for stream in self.streams]
                 assert all(one == handed[0] for one in handed)
                 assert handed[0]
+            elif move == "look":
+                for stream in self.streams:
+                    stream.look()
             elif move == "count":
                 for one in self.batches:
                     one.count()

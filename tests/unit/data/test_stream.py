@@ -75,6 +75,39 @@ def test_any_history_gives_the_stated_assignment(data: st.DataObject, n: int) ->
         check_counts(fleet, sizes, rule, expected)
 
 
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data(), n=st.integers(1, 4))
+def test_any_history_of_batch_sizes_gives_the_stated_assignment(data: st.DataObject, n: int) -> None:
+    """Sizes change between steps, in the rest of an epoch too, while workers move; each sample is used once."""
+    rule = data.draw(rules(n))
+    partitions = data.draw(st.lists(st.integers(0, 14), min_size=1, max_size=9).filter(lambda s: sum(s) >= n))
+    plan = plan_of(partitions, rule)
+    ahead = data.draw(st.sampled_from([0, 0, 1, 3]))
+    fleet, size = Fleet(partitions, rule, data.draw(shares_of(n)), ahead=ahead), rule.batch_size
+    for epoch in range(2):
+        fleet.begin(epoch)
+        plan.begin(epoch)
+        done: list[list[list[Any]]] = []
+        while True:
+            event = data.draw(st.sampled_from(["go on"] * 3 + ["resize"] * 2 + ["switch", "resume"]))
+            if event == "switch":
+                fleet.place(data.draw(shares_of(n)))
+            elif event == "resume":
+                fleet = fleet.resume(data.draw(shares_of(n)))
+            elif event == "resize":
+                size = data.draw(st.integers(1, 6))
+                fleet.resize(size)
+            step = plan.next(size)
+            if step is None:
+                break
+            assert fleet.advance() == "step", f"step {len(done)} of epoch {epoch}"
+            assert fleet.step() == step
+            done.append(step)
+            assert fleet.streams[0].num_used(in_step=False) == sum(len(b) for s in done for b in s)
+        assert fleet.advance() == "end"
+        check_counts(fleet, partitions, rule, done)
+
+
 def check_counts(fleet: Fleet, sizes: list[int], rule: Rule, steps: list[list[list[Any]]]) -> None:
     used = Counter(sample for step in steps for batch in step for sample in batch)
     counts = [stream.counts() for stream in fleet.streams]

@@ -147,6 +147,21 @@ def test_a_holder_that_was_not_lost() -> None:
     assert broken(log)["sealed"] == "steps 1-6 were done again: executor 1 had sealed them and was not lost"
 
 
+def test_one_that_was_let_go_holds_nothing_any_more() -> None:
+    """The only one that was left is lost before the end of the other is written."""
+    for sealed_without_it in (True, False):
+        log = Log()
+        log.train(6)
+        log.place(0)
+        if sealed_without_it:
+            log.train(7)
+        log.lose(0)
+        log.start(2)
+        log.begin(2)
+        log.train(8)
+        assert ("sealed" in broken(log)) is not sealed_without_it
+
+
 def test_a_newcomer_holds_what_it_was_given() -> None:
     log = Log()
     log.train(4)

@@ -227,7 +227,7 @@ def test_levels_are_compared_with_off(monkeypatch: pytest.MonkeyPatch) -> None:
         return [9.0, *[times[name]] * (count - 1)]
 
     fake = {name: functools.partial(steps, name) for name in times}
-    monkeypatch.setattr(step_cost, "level_processes", lambda recipe: contextlib.nullcontext(fake))
+    monkeypatch.setattr(step_cost, "level_processes", lambda recipe, wanted: contextlib.nullcontext(fake))
     found = step_cost.levels(find("digits"), 1.0)
     assert [found[name]["ratio"] for name in ("elastic", "avx2", "sse")] == [1.1, 1.2, 2.0]
     assert (found["off_ms"], found["control"], found["half_width"]) == (100.0, 1.01, 0.01)

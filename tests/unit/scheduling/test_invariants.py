@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from isoscale.scheduling.controller import Controller
 from isoscale.scheduling.policy import make_policy, policy_names
 from isoscale.scheduling.state import Decision, Reject
+from isoscale.sim.run import parse_policies
 from tests.unit.scheduling.rounds import ELASTIC, RIGID, Work, cluster_of, run, work, workloads
 
 CLUSTER = cluster_of(("V100", 2, 3), ("T4", 1, 4))
@@ -43,15 +44,24 @@ def keeps_the_rules(controller: Controller, decisions: list[Decision]) -> None:
 def keeps_gangs(controller: Controller, decisions: list[Decision]) -> None:
     keeps_the_rules(controller, decisions)
     for job in controller.running.values():
+        kinds = {controller.cluster.nodes[node].kind for node, _ in job.allocation}
         assert job.num_devices == job.request.requested_devices
+        assert len(kinds) == 1
+
+
+def keeps_preferred_kinds(controller: Controller, decisions: list[Decision]) -> None:
+    keeps_gangs(controller, decisions)
+    for job in controller.running.values():
         assert {controller.cluster.nodes[node].kind for node, _ in job.allocation} == {job.request.kinds[0]}
 
 
-@pytest.mark.parametrize("name", RIGID)
+@pytest.mark.parametrize("name", [*RIGID, "tiresias(kinds=preferred)", "srtf(kinds=choose)"])
 @settings(max_examples=12, deadline=None)
 @given(jobs=workloads())
 def test_rigid_policies_keep_gangs_and_finish(name: str, jobs: list[Work]) -> None:
-    result = run(CLUSTER, make_policy(name), jobs, check=keeps_gangs, max_rounds=1500)
+    chooses = name in ("tiresias", "srtf(kinds=choose)")
+    [(_, make)] = parse_policies(name)
+    result = run(CLUSTER, make(), jobs, check=keeps_gangs if chooses else keeps_preferred_kinds, max_rounds=1500)
     assert set(result.ended) == {job.request.name for job in jobs}
     assert held_per_node(result.controller) == [0, 0, 0]
 
@@ -100,8 +110,8 @@ def test_decisions_repeat_and_do_not_depend_on_the_order_of_mappings(
     assert told(make_policy(name)) == told(make_policy(name)) == told(Shuffled())
 
 
-@settings(max_examples=20, deadline=None)
-@given(jobs=workloads(), name=st.sampled_from(["flow", "easyscale", "pollux", "autoscaler"]))
+@settings(max_examples=40, deadline=None)
+@given(jobs=workloads(), name=st.sampled_from(ELASTIC))
 def test_elastic_policies_leave_no_job_waiting_beside_a_free_device(name: str, jobs: list[Work]) -> None:
     """Not for longer than a round: EasyScale may free a device when it lets another job grow, after it gave starts."""
     before: set[str] = set()
@@ -112,13 +122,11 @@ def test_elastic_policies_leave_no_job_waiting_beside_a_free_device(name: str, j
             return
         beside: set[str] = set()
         for job in state.waiting.values():
-            kinds = job.request.kinds if name in ("flow",) or job.request.mixes_kinds else job.request.kinds[:1]
-            if name in ("pollux", "autoscaler"):
-                kinds = job.request.kinds[:1]
-            if any(state.free_of[kind] for kind in kinds):
+            kinds = job.request.kinds[:1] if name == "easyscale-homo" else job.request.kinds
+            if any(state.free_of[kind] >= max(1, job.request.min_devices) for kind in kinds):
                 beside.add(job.name)
         assert not before & beside, (before & beside, state.free_of)
-        assert name == "easyscale" or not beside, (beside, state.free_of)
+        assert name in ("easyscale", "easyscale-homo") or not beside, (beside, state.free_of)
         before.clear()
         before.update(beside)
 

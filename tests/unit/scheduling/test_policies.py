@@ -47,7 +47,9 @@ def test_unknown_policies_are_named_with_the_known_ones() -> None:
     [
         ("fif", {}, "did you mean fifo?"),
         ("fifo", {"x": 1}, "fifo(x=1): fifo has no option x; it has blocking, locality_s"),
-        ("optimus", {"x": 1}, "optimus has no option x; it has none"),
+        ("optimus", {"x": 1}, "optimus has no option x; it has kinds"),
+        ("optimus", {"kinds": "any"}, "optimus(kinds=any): unknown word; give one of choose, preferred"),
+        ("autoscaler", {"mode": "wait"}, "autoscaler(mode=wait): unknown word; give one of queue, drop"),
         ("tiresias", {"threshold_s": "long"}, "tiresias(threshold_s=long): not a number; give one, such as 57600"),
         ("flow", {"horizon_s": math.nan}, "not a number"),
         ("flow", {"declared": 1}, "neither true nor false"),

@@ -61,6 +61,7 @@ class Scripted:
         self.interval_s = interval_s
         self.watches_time = watches_time
         self.oracle = oracle
+        self.gang = False
 
     def decide(self, state: ClusterState) -> list[Decision]:
         return self._answer(state)

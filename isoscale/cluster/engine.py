@@ -1,0 +1,544 @@
+"""One thread that knows what every job holds and shall hold: events in, the driver's instructions out, recorded first.
+
+A turn: everything that was posted goes to the driver; what it says is written down in one transaction (intent); then it
+is done (act), by the threads of the jobs concerned; then a new picture is published. Nothing here waits for a job.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from isoscale.cluster import coordinator, faults
+from isoscale.cluster.adoption import wishes
+from isoscale.cluster.bundle import Codes
+from isoscale.cluster.desk import write_ended
+from isoscale.cluster.forecast import KnownJob
+from isoscale.cluster.learning import Learner, first_guess
+from isoscale.cluster.live import Live
+from isoscale.cluster.outcome import Outcome
+from isoscale.cluster.picture import Estimate, JobPicture, NodePicture, Picture
+from isoscale.cluster.recording import Recorder
+from isoscale.cluster.run import Ended, Run, Seen
+from isoscale.cluster.state_directory import job_directory
+from isoscale.cluster.store import Store, SupersededError
+from isoscale.cluster.values import JobRecord
+from isoscale.protocol.status import JobStatus
+from isoscale.scheduling.driver import Driver
+from isoscale.scheduling.driving import (
+    CancelAsked,
+    CancelRun,
+    GrantReported,
+    Happening,
+    Instruction,
+    KillRun,
+    Launch,
+    PauseAsked,
+    PauseRun,
+    ResumeAsked,
+    ReturnDevices,
+    RunEnded,
+    SendGrant,
+    Standing,
+    StateChanged,
+)
+from isoscale.scheduling.events import JobProgress, JobSubmitted, RequestChanged, SpeedLearned
+from isoscale.scheduling.state import Cluster, JobRequest
+from isoscale.sim.costs import Costs
+
+__all__ = ["Engine", "request_of"]
+
+_log = logging.getLogger(__name__)
+
+#: how long a cancelled job may take to go by itself
+_CANCEL_S = 10.0
+#: a turn at least so often: deadlines and rounds are looked at by then
+_LONGEST_WAIT_S = 30.0
+#: before any was measured
+_START_GUESS_S, _RESCALE_GUESS_S = 2.0, 0.5
+
+
+class Engine:
+    def __init__(
+        self,
+        store: Store,
+        state: Path,
+        driver: Driver,
+        devices: Sequence[Sequence[str]],
+        codes: Codes,
+        *,
+        now: Callable[[], float],
+        policy: str,
+        quotas: Mapping[str, int],
+        on_returned: Callable[[ReturnDevices], None] = lambda returned: None,
+        on_broken: Callable[[BaseException], None] = lambda error: None,
+    ) -> None:
+        """`on_broken`: the engine cannot go on, and the service must end."""
+        self._store, self._state, self._driver, self._codes = store, state, driver, codes
+        self._cluster: Cluster = driver.controller.cluster
+        self.device_names = devices
+        self._now, self._policy, self._quotas = now, policy, quotas
+        self._on_returned, self._on_broken = on_returned, on_broken
+        self._recorder = Recorder(store, driver)
+        self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.live: dict[str, Live] = {}
+        self._runs: dict[str, Run] = {}
+        #: devices that are not ours
+        self.away: set[str] = set()
+        #: environment of coordinators
+        self.variables: Mapping[str, str] = {}
+        self.estimates: Mapping[str, Estimate] = {}
+        #: called after a turn that changed something
+        self.on_change: Callable[[], None] = lambda: None
+        self.picture = Picture(t=now(), policy=policy)
+        self.turn_s = 0.0
+        #: times of the last turn and of the next decision
+        self._turned_s, self._due_s = now(), math.inf
+        #: seconds from a launch to the first step, of late
+        self._start_costs: deque[float] = deque(maxlen=20)
+        self._is_closing = False
+        self._thread = threading.Thread(target=self._work, name="engine", daemon=True)
+
+    def start(self) -> None:
+        self._due_s = self._driver.next_due_s(self._turned_s)
+        self.publish()
+        self._thread.start()
+
+    def post(self, message: Any) -> None:
+        """From any thread."""
+        self._inbox.put(message)
+
+    def tell(self, what: str, job: str) -> None:
+        """A client changed something in the database."""
+        self._inbox.put(_Told(what, job))
+
+    def call(self, work: Callable[[Engine], list[Happening]]) -> None:
+        """In the engine's thread: what it returns goes to the driver."""
+        self._inbox.put(work)
+
+    def ask(self, look: Callable[[Engine], list[Any]]) -> None:
+        """In the engine's thread, and no news: nobody is woken by it."""
+        self._inbox.put(_Look(look))
+
+    def close(self) -> None:
+        """Jobs go on without the service."""
+        self._is_closing = True
+        self._inbox.put(None)
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join(10)
+        for run in self._runs.values():
+            run.close()
+        for run in self._runs.values():
+            run.join(6)
+
+    @property
+    def is_well(self) -> bool:
+        return self._thread.is_alive()
+
+    # ---- the thread ----
+
+    def _work(self) -> None:
+        try:
+            while not self._is_closing:
+                messages = self._next_messages()
+                if self._is_closing:
+                    return
+                begun = self._now()
+                self.turn(messages)
+                self.turn_s = self._now() - begun
+        except SupersededError as error:
+            _log.error("%s", error)
+            self._on_broken(error)
+        except BaseException as error:
+            _log.exception("the engine fails")
+            self._on_broken(error)
+
+    def _next_messages(self) -> list[Any]:
+        wait_s = max(0.0, self._due_s - self._now())
+        try:
+            messages = [self._inbox.get(timeout=min(wait_s, _LONGEST_WAIT_S))]
+        except queue.Empty:
+            return []
+        while not self._inbox.empty():
+            messages.append(self._inbox.get())
+        return messages
+
+    def turn(self, messages: Sequence[Any]) -> None:
+        """Everything that was posted, at once: a burst of submissions is one decision."""
+        now = self._moment()
+        events = [event for message in messages for event in self._events_of(message)]
+        instructions = list(self._driver.handle(*events, now=now)) if events else []
+        if self._driver.next_due_s(now) <= now:
+            self._report_progress(now)
+            instructions += self._driver.decide(now)
+        self._due_s = self._driver.next_due_s(now)
+        is_news = bool(instructions) or any(not isinstance(message, Seen | _Look) for message in messages)
+        if is_news:
+            self.carry_out(instructions, now)
+        self.publish()
+        if is_news:
+            self.on_change()
+
+    def _moment(self) -> float:
+        """Now; or, a moment late for a round, the round's own time: the controller asks for exactly that."""
+        late, due_s, interval_s = self._now(), self._due_s, self._driver.controller.interval_s
+        now = late
+        if due_s <= late and interval_s > 0:
+            # Of rounds that were missed (a suspended machine) only the last one counts.
+            now = due_s + (late - due_s) // interval_s * interval_s
+            # The same round, as the controller computes it: rounding may put it a hair later.
+            now = max(now, round_s) if (round_s := self._driver.next_due_s(now)) <= late else now
+        self._turned_s = max(self._turned_s, now)
+        return self._turned_s
+
+    def carry_out(self, instructions: Sequence[Instruction], now: float) -> None:
+        ended = self._recorder.record(instructions, self.live, now)
+        if any(isinstance(one, SendGrant | Launch) for one in instructions):
+            faults.reached("grant-written")
+        for instruction in instructions:
+            if isinstance(instruction, StateChanged) and instruction.job in self.live:
+                self._time_start(self.live[instruction.job], instruction, now)
+            self._perform(instruction)
+        for job in ended:
+            self._bury(job)
+        for job in [job for job in self._runs if job not in self.live and job not in self._driver]:
+            self._runs.pop(job).close()
+
+    def _time_start(self, live: Live, change: StateChanged, now: float) -> None:
+        if change.new == "starting":
+            live.launched_s = now
+        elif change.new == "running" and change.old == "starting" and live.launched_s:
+            self._start_costs.append(now - live.launched_s)
+
+    # ---- from messages to events ----
+
+    def _events_of(self, message: Any) -> list[Happening]:
+        match message:
+            case None:
+                return []
+            case _Told(what, job):
+                return self._on_told(what, job)
+            case Seen(job, attempt, status):
+                return self._on_seen(job, attempt, status)
+            case Ended():
+                return self._on_ended(message)
+            case GrantReported() if message.job in self._driver:
+                # A job may still hold what this service does not have any more.
+                held, given_up = self._known(message.held), self._known(message.given_up)
+                return [replace(message, held=held, given_up=given_up)]
+            case _Look(look):
+                return look(self)
+            case _ if callable(message):
+                return list(message(self))
+        known = getattr(message, "job", "")
+        return [message] if not known or known in self._driver else []
+
+    def _on_told(self, what: str, job: str) -> list[Happening]:
+        record = self._store.job(job)
+        if record is None or record.is_over:
+            return []
+        if what == "submitted" and job not in self.live:
+            return self.admit(record)
+        live = self.live.get(job)
+        if live is None:
+            return []
+        live.record = record
+        if not live.is_offered:  # it waits for others, and nobody decides about it yet
+            if what == "cancel":
+                self.cancel_waiting(job)
+            return []
+        match what:
+            case "pause":
+                return [PauseAsked(job, "its owner paused it")]
+            case "run":
+                return [ResumeAsked(job)]
+            case "cancel":
+                return [CancelAsked(job, self._now() + _CANCEL_S, "its owner cancelled it")]
+        return [RequestChanged(request_of(record, self._cluster))]
+
+    def admit(self, record: JobRecord) -> list[Happening]:
+        """A job that is new to the engine; the driver hears of it, and of what its owner wants, when it waits for
+        nobody."""
+        live = self.live.setdefault(record.id, Live(record, self.learner(record)))
+        live.record = record
+        found = {one: self._store.job(one) for one in record.submission.after}
+        live.waits_for = tuple(id_ for id_, one in found.items() if one is None or one.state != "finished")
+        lost = [id_ for id_, one in found.items() if one is None or one.state in ("failed", "cancelled")]
+        if lost:
+            self._recorder.end_waiting(live, "failed", f"{lost[0]}, which it waits for, did not finish", self._now())
+            self._bury(record.id)
+            return []
+        if live.waits_for:
+            return []
+        live.is_offered = True
+        return [self.submission(live), *wishes(record, None, self._now() + _CANCEL_S)]
+
+    def submission(self, live: Live) -> JobSubmitted:
+        record, learner = live.record, live.learner
+        speed = learner.model() or first_guess(record.submission.workers, self._cluster.kinds)
+        work = record.total or record.submission.work or record.submission.until
+        return JobSubmitted(request_of(record, self._cluster), speed, float(work) if work else None)
+
+    def learner(self, record: JobRecord) -> Learner:
+        learner = Learner(workers=record.submission.workers, kinds=self._cluster.kinds)
+        known = self._store.speeds(record.id) or self._store.speeds_of(record.script, record.submission.workers)
+        for text, (step_s, looks) in known.items():
+            learner.learn_point(msgspec.json.decode(text, type=tuple[tuple[str, int], ...]), step_s, looks)
+        return learner
+
+    def cancel_waiting(self, job: str) -> None:
+        """One that waits for others: the driver has not heard of it."""
+        if (live := self.live.get(job)) is not None:
+            self._recorder.end_waiting(live, "cancelled", "its owner cancelled it", self._now())
+            self._bury(job)
+
+    def close_attempt(self, job: str, attempt: int, outcome: Outcome) -> None:
+        """A coordinator of an earlier service is gone: written down with what follows from it."""
+        self._recorder.closing.append((job, attempt, outcome.kind))
+
+    def finish_found(self, job: str) -> None:
+        """Its result was there when the service came."""
+        self._recorder.finish_found(self.live[job], self._now())
+        self._bury(job)
+
+    def _on_seen(self, job: str, attempt: int, status: JobStatus) -> list[Happening]:
+        live = self.live.get(job)
+        if live is None or job not in self._driver or self._driver.standing(job).attempt != attempt:
+            return []
+        live.status = status
+        live.learner.look(status)
+        model = live.learner.model()
+        events: list[Happening] = [SpeedLearned(job, model)] if model is not None else []
+        return [*events, *_progress(live)]
+
+    def _report_progress(self, now: float) -> None:
+        """Policies that look at the time look at work that is left."""
+        events = [event for live in self.live.values() if live.record.id in self._driver for event in _progress(live)]
+        if events:
+            self._driver.handle(*events, now=now)
+
+    def _on_ended(self, message: Ended) -> list[Happening]:
+        live, outcome = self.live.get(message.job), message.outcome
+        if live is None:
+            return []
+        faults.reached("pause-done" if outcome.kind == "paused" else "result-seen")
+        live.outcome = outcome
+        step = max(outcome.step, live.status["step"] if live.status else 0)
+        progressed = step > live.reached
+        live.reached = max(live.reached, step)
+        live.status = None
+        self._recorder.closing.append((message.job, message.attempt, outcome.kind))
+        return [
+            RunEnded(
+                message.job,
+                message.attempt,
+                outcome.kind,
+                error=outcome.error_class,
+                reason=outcome.error,
+                alive=self._known(message.alive),
+                progressed=progressed,
+                abandoned_s=outcome.abandoned_s,
+            )
+        ]
+
+    def _known(self, devices: Sequence[str]) -> tuple[str, ...]:
+        there = {device for node in self.device_names for device in node}
+        return tuple(device for device in devices if device in there)
+
+    # ---- doing ----
+
+    def _perform(self, instruction: Instruction) -> None:
+        match instruction:
+            case Launch(job, attempt, grant):
+                run = self.run_of(job)
+                record = self.live[job].record
+                run.launch(
+                    attempt,
+                    grant,
+                    lambda grant: coordinator.prepare(run.directory, record, self._codes, grant, self.variables),
+                    lambda pid, born: self._recorder.started(job, attempt, pid, born, self._now()),
+                )
+            case SendGrant(job, grant):
+                self.run_of(job).send(grant)
+            case PauseRun(job, grant):
+                self.run_of(job).pause(grant)
+            case CancelRun(job, grant):
+                self.run_of(job).cancel(grant)
+            case KillRun(job, devices, is_coordinator):
+                self.run_of(job).kill(devices, coordinator_too=is_coordinator)
+            case ReturnDevices():
+                self.away.update(instruction.devices)
+                self._on_returned(instruction)
+
+    def run_of(self, job: str) -> Run:
+        if job not in self._runs:
+            self._runs[job] = Run(job, job_directory(self._state, job), self.post, self._now)
+        return self._runs[job]
+
+    def _bury(self, job: str) -> None:
+        """A job is over: its row says so. Those who waited for it go on, or end too."""
+        faults.reached("ended-recorded")
+        live = self.live.pop(job)
+        write_ended(job_directory(self._state, job), live.record)
+        for other in [one for one in self.live.values() if job in one.waits_for]:
+            self.tell_later(other.record.id)
+
+    def tell_later(self, job: str) -> None:
+        """Look at its dependencies again."""
+
+        def look(engine: Engine) -> list[Happening]:
+            live = engine.live.get(job)
+            return engine.admit(live.record) if live is not None and live.waits_for else []
+
+        self.call(look)
+
+    # ---- telling ----
+
+    def known_jobs(self) -> list[KnownJob]:
+        """Those who run first, then those who wait, in order; jobs that nobody may start are not among them."""
+        controller = self._driver.controller
+        running = sorted(controller.running.values(), key=lambda view: view.order)
+        waiting = sorted(controller.waiting.values(), key=lambda view: (-view.request.priority, view.order))
+        remaining = controller.state(self._now()).remaining
+        return [
+            KnownJob(
+                request=view.request,
+                speed=view.speed,
+                remaining=remaining.get(view.name) if self._is_measured(view.name) else None,
+                running=bool(view.allocation),
+            )
+            for view in (*running, *waiting)
+        ]
+
+    def _is_measured(self, job: str) -> bool:
+        live = self.live.get(job)
+        return live is not None and bool(live.learner.points or live.learner.turns)
+
+    def costs(self) -> Costs:
+        """What changes cost here, as far as it was measured."""
+        late = list(self._start_costs)
+        start_s = sum(late) / len(late) if late else _START_GUESS_S
+        return Costs(start_s=start_s, resume_s=start_s, rescale_s=_RESCALE_GUESS_S, ready_s=start_s)
+
+    def loss(self, node: int, remaining: int, within_s: float) -> str:
+        """What committed work would be lost if so many devices of a node remained; "" if none, as far as is known."""
+        names = set(self.device_names[node])
+        holders = [live for id_, live in list(self.live.items()) if names & set(self._granted(id_))]
+        if remaining >= sum(max(1, live.record.submission.min_devices) for live in holders):
+            return ""  # nobody has to leave for good
+        for live in holders:
+            grant = live.status.get("grant") if live.status is not None else None
+            if grant is not None and grant["unsaved_steps"] and (grant["write_s"] or 0.0) > within_s:
+                return (
+                    f"the state of {live.record.id} took {grant['write_s']:.1f} s to write: within {within_s:g} s its "
+                    f"newest checkpoint would count, and {grant['unsaved_steps']} committed steps be trained again"
+                )
+        return ""
+
+    def _granted(self, job: str) -> tuple[str, ...]:
+        found = self.picture.jobs.get(job)
+        return found.standing.granted if found is not None else ()
+
+    def publish(self) -> None:
+        driver, now = self._driver, self._now()
+        jobs = {id_: self._job_picture(id_, live) for id_, live in self.live.items()}
+        waiting = sorted(driver.controller.waiting.values(), key=lambda view: (-view.request.priority, view.order))
+        due = driver.next_due_s(now)
+        self.picture = Picture(
+            t=now,
+            policy=self._policy,
+            interval_s=driver.controller.interval_s,
+            nodes=tuple(
+                NodePicture(
+                    name=node.name, kind=node.kind, devices=tuple(names), away=frozenset(self.away & set(names))
+                )
+                for node, names in zip(self._cluster.nodes, self.device_names, strict=True)
+            ),
+            jobs=jobs,
+            queue=tuple(view.name for view in waiting),
+            tenants={id_: live.record.tenant for id_, live in self.live.items()},
+            quotas=self._quotas,
+            estimates=self.estimates,
+            decides_in_s=None if math.isinf(due) else due - now,
+        )
+
+    def _job_picture(self, job: str, live: Live) -> JobPicture:
+        standing = self._driver.standing(job) if job in self._driver else Standing(state=live.record.state)
+        status = live.status
+        if status is None:
+            return JobPicture(standing=standing, step=live.reached, total=live.record.total, waits_for=live.waits_for)
+        loss = status["loss"]
+        samples = status.get("samples")
+        return JobPicture(
+            standing=standing,
+            step=status["step"],
+            total=status.get("total", 0),
+            samples=samples if isinstance(samples, int) else None,
+            loss=loss if isinstance(loss, float | int) and math.isfinite(loss) else None,
+            steps_per_s=status.get("steps_per_s"),
+            executors=sum(one["logical_workers"] is not None for one in status["executors"]),
+            waits_for=live.waits_for,
+            doing=status.get("pending") or status["state"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    look: Callable[[Engine], list[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    what: str
+    job: str
+
+
+def request_of(record: JobRecord, cluster: Cluster) -> JobRequest:
+    """What a policy is told of a job."""
+    submission = record.submission
+    kinds = submission.kinds or cluster.kinds
+    there = max(
+        (sum(cluster.nodes[i].num_devices for i in cluster.nodes_of.get(kind, ())) for kind in kinds), default=0
+    )
+    mixes = submission.determinism == "heterogeneous" and len(kinds) > 1
+    if mixes:
+        there = sum(node.num_devices for node in cluster.nodes if node.kind in kinds)
+    most = max(submission.min_devices, record.most_devices)
+    sizes = [size * submission.workers for size in submission.batch_sizes]
+    return JobRequest(
+        name=record.id,
+        submitted_s=record.submitted_s,
+        # A rigid policy would wait for ever for more than there are.
+        requested_devices=max(submission.min_devices, min(most, there or most)),
+        num_logical_workers=submission.workers,
+        min_devices=submission.min_devices,
+        max_devices=most,
+        kinds=tuple(submission.kinds),
+        mixes_kinds=mixes,
+        requested_batch=sizes[0] if sizes else 0,
+        min_batch=min(sizes, default=0),
+        max_batch=max(sizes, default=0),
+        priority=record.priority,
+        tenant=record.tenant,
+    )
+
+
+def _progress(live: Live) -> list[Happening]:
+    status, submission = live.status, live.record.submission
+    if status is None:
+        return []
+    total = status.get("total", 0) or submission.work or submission.until
+    if not total:
+        return []
+    if total != live.record.total:
+        live.record = replace(live.record, total=total)
+    return [JobProgress(live.record.id, float(max(0, total - status["step"])))]

@@ -1,0 +1,31 @@
+"""What the engine keeps of a job that is not over, beside its row and its place in the driver's book."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from isoscale.cluster.learning import Learner
+from isoscale.cluster.outcome import Outcome
+from isoscale.cluster.values import JobRecord
+from isoscale.protocol.status import JobStatus
+
+__all__ = ["Live"]
+
+
+@dataclass(slots=True)
+class Live:
+    """Changed by the engine's thread only."""
+
+    record: JobRecord
+    learner: Learner
+    status: JobStatus | None = None
+    #: jobs that it waits for
+    waits_for: tuple[str, ...] = ()
+    #: the driver was told of it, or is about to be
+    is_offered: bool = False
+    #: how its last coordinator ended
+    outcome: Outcome = field(default_factory=lambda: Outcome(kind="died"))
+    #: the furthest step that any attempt had committed when it began
+    reached: int = 0
+    #: when its coordinator was last started
+    launched_s: float = 0.0

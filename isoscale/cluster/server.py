@@ -1,0 +1,192 @@
+"""The service behind uvicorn: the socket, the address file, signals, the log. Nothing is decided here."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import logging
+import logging.handlers
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from isoscale.cluster.api.app import make_app
+from isoscale.cluster.api.guards import allowed_hosts
+from isoscale.cluster.api.routes import make_routes
+from isoscale.cluster.service import Configuration, Service
+from isoscale.errors import UserError
+
+__all__ = ["Listening", "serve"]
+
+_log = logging.getLogger(__name__)
+
+_LOG_BYTES, _LOG_FILES = 10 * 2**20, 3
+#: requests at once, and headers of one; more wait or are refused
+_MAX_CONNECTIONS, _MAX_HEADER_BYTES = 500, 32 * 1024
+#: a connection without a request is closed after once to twice this
+_HEADERS_S = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listening:
+    host: str = "127.0.0.1"
+    port: int = 0
+    certificate: Path | None = None
+    key: Path | None = None
+    #: names under which others reach it, beside the address itself
+    hosts: tuple[str, ...] = ()
+
+    @property
+    def is_local(self) -> bool:
+        if self.host == "localhost":
+            return True
+        with contextlib.suppress(ValueError):
+            return ipaddress.ip_address(self.host).is_loopback
+        return False
+
+
+def serve(configuration: Configuration, listening: Listening, on_ready: Callable[[str, Service], None]) -> int:
+    """Until SIGINT or SIGTERM; jobs go on. Raises UserError. 1 if the service had to give up."""
+    import uvicorn
+
+    check(listening)
+    service = Service(configuration)
+    try:
+        _log_to(configuration.state / "service.log")
+        listener = _bound(listening)
+        service.open()
+        scheme = "https" if listening.certificate else "http"
+        host, port = listener.getsockname()[:2]
+        url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+        app = make_app(
+            make_routes(service),
+            service.authenticate,
+            allowed_hosts(listening.host, listening.hosts),
+            secure=scheme == "https",
+        )
+        config = uvicorn.Config(
+            app,
+            http=patient_protocol(),
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=_MAX_CONNECTIONS,
+            h11_max_incomplete_event_size=_MAX_HEADER_BYTES,
+            timeout_keep_alive=10,
+            timeout_graceful_shutdown=2,
+            ssl_certfile=listening.certificate,
+            ssl_keyfile=listening.key,
+        )
+        server = _Server(config, lambda: on_ready(url, service), service.begin_closing)
+        service.on_end = server.end
+        service.announce(url)
+        _log.info("serving %s, policy %s", url, configuration.policy)
+        asyncio.run(server.serve(sockets=[listener]))
+        return 1 if not service.is_well() else 0
+    finally:
+        service.close()
+
+
+def check(listening: Listening) -> None:
+    """Raises UserError."""
+    if (listening.certificate is None) != (listening.key is None):
+        raise UserError(
+            field="--certificate",
+            value=listening.certificate,
+            problem="it goes with --key",
+            remedy="give both, or none",
+        )
+    for name, path in (("--certificate", listening.certificate), ("--key", listening.key)):
+        if path is not None and not path.is_file():
+            raise UserError(field=name, value=path, problem="no such file", remedy="give a PEM file")
+
+
+def _bound(listening: Listening) -> socket.socket:
+    try:
+        family = socket.AF_INET6 if ":" in listening.host else socket.AF_INET
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((listening.host, listening.port))
+        listener.listen(1024)
+    except OSError as error:
+        raise UserError(
+            field="--port" if listening.port else "--listen",
+            value=listening.port or listening.host,
+            problem=f"cannot be bound ({error.strerror})",
+            remedy="give another one, or --port 0 for any",
+        ) from None
+    return listener
+
+
+def _log_to(path: Path) -> None:
+    handler = logging.handlers.RotatingFileHandler(path, maxBytes=_LOG_BYTES, backupCount=_LOG_FILES)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    root = logging.getLogger("isoscale")
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+    logging.getLogger("uvicorn.error").addHandler(handler)
+
+
+def patient_protocol() -> type[asyncio.Protocol]:
+    """uvicorn's HTTP, that closes connections on which no request comes: it would wait for headers for ever."""
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    class Patient(H11Protocol):
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            self.was_idle = False
+            self.loop.call_later(_HEADERS_S, self.look)
+
+        def look(self) -> None:
+            idle = self.cycle is None or self.cycle.response_complete
+            if self.transport.is_closing():
+                return
+            if idle and self.was_idle:
+                self.transport.close()
+                return
+            self.was_idle = idle
+            self.loop.call_later(_HEADERS_S, self.look)
+
+    return Patient
+
+
+class _Server:
+    """uvicorn's server, that says when it is ready and can be ended from any thread."""
+
+    def __init__(self, config: Any, on_ready: Callable[[], None], on_end: Callable[[], None]) -> None:
+        import uvicorn
+
+        class Server(uvicorn.Server):
+            @contextlib.contextmanager
+            def capture_signals(self) -> Iterator[None]:
+                """Both mean to end in good order; uvicorn's own would raise them again afterwards."""
+                before = {one: signal.signal(one, self.handle_exit) for one in (signal.SIGINT, signal.SIGTERM)}
+                try:
+                    yield
+                finally:
+                    for number, handler in before.items():
+                        signal.signal(number, handler)
+
+            async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+                await super().startup(sockets)
+                on_ready()
+
+            async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+                """A call that waits for devices would keep its thread, and so the process."""
+                on_end()
+                await super().shutdown(sockets)
+
+        self._server = Server(config)
+
+    async def serve(self, sockets: list[socket.socket]) -> None:
+        await self._server.serve(sockets=sockets)
+
+    def end(self) -> None:
+        self._server.should_exit = True

@@ -1,0 +1,397 @@
+"""The service's memory: one SQLite file, one writer, and an event row in the transaction of every change.
+
+    with store.write(by="alice") as tx:
+        tx.set_state(job, "running")
+        tx.event("job_started", job, devices=["cpu-0"])
+
+A transaction begins IMMEDIATE, checks that this service's term is the newest, does no I/O of its own and is committed
+(synchronously: it survives a loss of power) before anybody is told. One that changes something and tells no event is a
+mistake, and is rolled back. Readers have connections of their own and never wait for the writer (WAL).
+
+Does not know processes, policies or time: moments are arguments.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from isoscale.cluster import faults, rows
+from isoscale.cluster.schema import STEPS, VERSION
+from isoscale.cluster.values import Attempt, Event, JobRecord, State, TokenShown, Wanted, check_transition
+from isoscale.errors import IsoscaleError, UserError
+
+__all__ = ["Store", "SupersededError", "Transaction"]
+
+_BUSY_MS = 10_000
+#: events that belong to no tenant and that all may see
+_PUBLIC = "'service_started', 'devices_lent', 'devices_away'"
+_LIVE = "state NOT IN ('finished', 'failed', 'cancelled')"
+
+
+class SupersededError(IsoscaleError):
+    """Raised when another service has taken the state over: this one must not write any more, and ends."""
+
+
+class Store:
+    """Any thread may read and write; writes happen one after the other."""
+
+    def __init__(self, path: Path, *, boot: str, now: float) -> None:
+        """Opens or makes the file, raises its term. Raises UserError for one that is damaged or newer than this."""
+        self._path = path
+        self._lock = threading.RLock()
+        self._local = threading.local()
+        self._readers: list[sqlite3.Connection] = []
+        #: called after every commit, from the thread that wrote, with the newest event's id
+        self.on_commit: Callable[[int], None] = lambda event: None
+        self.boot = boot
+        try:
+            self._connection = self._open()
+            #: boot id of the service before this one; "" if there was none
+            self.boot_before, self.term = self._begin_term(boot, now)
+        except sqlite3.DatabaseError as error:
+            raise _damaged(path, str(error)) from None
+
+    def close(self) -> None:
+        with self._lock:
+            self._connection.close()
+            for reader in self._readers:
+                with contextlib.suppress(sqlite3.Error):
+                    reader.close()
+
+    # ---- writing ----
+
+    @contextlib.contextmanager
+    def write(self, *, now: float, by: str = "") -> Iterator[Transaction]:
+        """Commits when the block ends, rolls back if it raises. Raises SupersededError."""
+        with self._lock:
+            connection = self._connection
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                faults.reached("begin")
+                if int(_meta(connection, "term")) != self.term:
+                    raise SupersededError("another service has taken this state over")
+                before = connection.total_changes
+                transaction = Transaction(connection, now, by, self.term, self.boot)
+                yield transaction
+                if connection.total_changes != before and not transaction.last_event:
+                    raise AssertionError("a change without an event")
+                faults.reached("commit")
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+            faults.reached("committed")
+        if transaction.last_event:
+            self.on_commit(transaction.last_event)
+
+    # ---- reading ----
+
+    def job(self, job: str) -> JobRecord | None:
+        found = self._read(f"SELECT {rows.JOB} FROM jobs WHERE id = ?", job)
+        return rows.job(found[0]) if found else None
+
+    def live_jobs(self) -> list[JobRecord]:
+        """That are not over, in order of submission."""
+        return [rows.job(row) for row in self._read(f"SELECT {rows.JOB} FROM jobs WHERE {_LIVE} ORDER BY number")]
+
+    def jobs(self, *, tenant: str | None = None, limit: int = 100, before: int | None = None) -> list[JobRecord]:
+        """The newest first; of one tenant, or of all."""
+        conditions, values = ["1"], list[Any]()
+        if tenant is not None:
+            conditions.append("tenant = ?")
+            values.append(tenant)
+        if before is not None:
+            conditions.append("number < ?")
+            values.append(before)
+        query = f"SELECT {rows.JOB} FROM jobs WHERE {' AND '.join(conditions)} ORDER BY number DESC LIMIT ?"
+        return [rows.job(row) for row in self._read(query, *values, limit)]
+
+    def last_number(self) -> int:
+        return int(self._read("SELECT COALESCE(MAX(number), 0) FROM jobs")[0][0])
+
+    def counts(self, tenant: str | None = None) -> dict[str, int]:
+        """Jobs by state; of one tenant, or of all."""
+        query = "SELECT state, COUNT(*) FROM jobs WHERE ?1 IS NULL OR tenant = ?1 GROUP BY state"
+        return {row[0]: row[1] for row in self._read(query, tenant)}
+
+    def open_attempt(self, job: str) -> Attempt | None:
+        found = self._read("SELECT * FROM attempts WHERE job = ? AND ended_s IS NULL", job)
+        return rows.attempt(found[0]) if found else None
+
+    def attempts(self, job: str) -> list[Attempt]:
+        return [rows.attempt(row) for row in self._read("SELECT * FROM attempts WHERE job = ? ORDER BY number", job)]
+
+    def events(
+        self,
+        *,
+        after: int = 0,
+        job: str | None = None,
+        tenant: str | None = None,
+        limit: int = 1000,
+        newest: bool = False,
+    ) -> list[Event]:
+        """In order; with `newest` the last ones. A tenant sees its own, and what concerns everybody."""
+        conditions, values = ["id > ?"], list[Any]([after])
+        if job is not None:
+            conditions.append("job = ?")
+            values.append(job)
+        if tenant is not None:
+            conditions.append(f"(tenant = ? OR (tenant = '' AND event IN ({_PUBLIC})))")
+            values.append(tenant)
+        order = "DESC" if newest else "ASC"
+        query = f"SELECT * FROM events WHERE {' AND '.join(conditions)} ORDER BY id {order} LIMIT ?"
+        found = [rows.event(row) for row in self._read(query, *values, limit)]
+        return found[::-1] if newest else found
+
+    def last_event(self) -> int:
+        return int(self._read("SELECT COALESCE(MAX(id), 0) FROM events")[0][0])
+
+    def token(self, hashed: str) -> TokenShown | None:
+        found = self._read("SELECT * FROM tokens WHERE hash = ?", hashed)
+        return rows.token(found[0]) if found else None
+
+    def token_with_id(self, token: int) -> TokenShown | None:
+        found = self._read("SELECT * FROM tokens WHERE id = ?", token)
+        return rows.token(found[0]) if found else None
+
+    def tokens(self) -> list[TokenShown]:
+        return [rows.token(row) for row in self._read("SELECT * FROM tokens ORDER BY id")]
+
+    def away(self) -> dict[str, list[str]]:
+        """Devices of each node that are not the service's at present."""
+        return {row[0]: json.loads(row[1]) for row in self._read("SELECT name, away FROM nodes")}
+
+    def speeds(self, job: str) -> dict[str, tuple[float, int]]:
+        """Seconds of a step, and how many were measured, by device set."""
+        return {
+            row[0]: (row[1], row[2])
+            for row in self._read("SELECT devices, step_s, steps FROM speeds WHERE job = ?", job)
+        }
+
+    def speeds_of(self, script: str, workers: int) -> dict[str, tuple[float, int]]:
+        """Of the last job with the same script and as many logical workers: a beginning."""
+        query = (
+            "SELECT id FROM jobs WHERE script = ? AND json_extract(submission, '$.workers') = ? "
+            "AND id IN (SELECT job FROM speeds) ORDER BY number DESC LIMIT 1"
+        )
+        found = self._read(query, script, workers)
+        return self.speeds(found[0][0]) if found else {}
+
+    def forecast_errors(self, what: str, limit: int = 200) -> list[tuple[float, float, float]]:
+        """(made, estimated, actual) of forecasts whose moment has come, the newest first."""
+        query = (
+            "SELECT made_s, estimate_s, actual_s FROM forecasts WHERE what = ? AND actual_s IS NOT NULL "
+            "ORDER BY actual_s DESC LIMIT ?"
+        )
+        return [(row[0], row[1], row[2]) for row in self._read(query, what, limit)]
+
+    def open_forecasts(self, what: str) -> dict[str, float]:
+        """Estimates that were written down, by job."""
+        query = "SELECT job, estimate_s FROM forecasts WHERE what = ? AND actual_s IS NULL"
+        return {row[0]: row[1] for row in self._read(query, what)}
+
+    def _read(self, query: str, *values: Any) -> list[sqlite3.Row]:
+        reader: sqlite3.Connection | None = getattr(self._local, "reader", None)
+        if reader is None:
+            reader = sqlite3.connect(f"{self._path.absolute().as_uri()}?mode=ro", uri=True, check_same_thread=False)
+            reader.row_factory = sqlite3.Row
+            reader.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
+            self._local.reader = reader
+            with self._lock:
+                self._readers.append(reader)
+        return reader.execute(query, values).fetchall()
+
+    # ---- opening ----
+
+    def _open(self) -> sqlite3.Connection:
+        with contextlib.suppress(OSError):  # SQLite says what is wrong
+            self._path.touch(mode=0o600)
+            self._path.chmod(0o600)  # before anything is in it: files beside it get the same mode
+        connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+        try:
+            connection.row_factory = sqlite3.Row
+            connection.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
+            found = connection.execute("PRAGMA quick_check").fetchone()[0]
+            if found != "ok":
+                raise _damaged(self._path, found)
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA foreign_keys = ON")
+            self._migrate(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _migrate(self, connection: sqlite3.Connection) -> None:
+        version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+        if version > VERSION:
+            raise UserError(
+                field="--state",
+                value=self._path,
+                problem=f"written by a newer isoscale (schema {version}, this one knows {VERSION})",
+                remedy="upgrade isoscale, or give another directory",
+            )
+        for number in range(version, VERSION):
+            connection.execute("BEGIN IMMEDIATE")
+            for statement in STEPS[number]:
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {number + 1}")
+            connection.execute("COMMIT")
+
+    def _begin_term(self, boot: str, now: float) -> tuple[str, int]:
+        connection = self._connection
+        connection.execute("BEGIN IMMEDIATE")
+        term, before = int(_meta(connection, "term") or 0) + 1, _meta(connection, "boot")
+        for key, value in (("term", str(term)), ("boot", boot)):
+            connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
+        Transaction(connection, now, "", term, boot).event(
+            "service_started", term=term, rebooted=before not in ("", boot)
+        )
+        connection.execute("COMMIT")
+        return before, term
+
+
+class Transaction:
+    """What may be changed. Each method is a statement or two; the event that tells of it is the caller's to add."""
+
+    def __init__(self, connection: sqlite3.Connection, now: float, by: str, term: int, boot: str) -> None:
+        self._connection = connection
+        self.now = now
+        self._by = by
+        self._term = term
+        self._boot = boot
+        #: id of the last event of this transaction; 0 if there is none yet
+        self.last_event = 0
+
+    def event(self, event: str, job: JobRecord | None = None, **fields: Any) -> int:
+        values = (self.now, event, job.id if job else "", job.tenant if job else "", self._by, _json(fields))
+        query = "INSERT INTO events (t, event, job, tenant, by, fields) VALUES (?, ?, ?, ?, ?, ?)"
+        self.last_event = self._connection.execute(query, values).lastrowid or 0
+        return self.last_event
+
+    # ---- jobs ----
+
+    def insert(self, job: JobRecord, owner_token: int) -> None:
+        fields = rows.columns(job)
+        fields |= {"owner_token": owner_token, "idempotency_key": job.submission.key or None}
+        names = ", ".join(fields)
+        marks = ", ".join("?" * len(fields))
+        self._connection.execute(f"INSERT INTO jobs ({names}) VALUES ({marks})", tuple(fields.values()))
+
+    def by_key(self, owner_token: int, key: str) -> JobRecord | None:
+        query = f"SELECT {rows.JOB} FROM jobs WHERE owner_token = ? AND idempotency_key = ?"
+        row = self._connection.execute(query, (owner_token, key)).fetchone()
+        return rows.job(row) if row else None
+
+    def job(self, job: str) -> JobRecord | None:
+        row = self._connection.execute(f"SELECT {rows.JOB} FROM jobs WHERE id = ?", (job,)).fetchone()
+        return rows.job(row) if row else None
+
+    def num_waiting(self, tenant: str) -> int:
+        query = f"SELECT COUNT(*) FROM jobs WHERE tenant = ? AND {_LIVE}"
+        return int(self._connection.execute(query, (tenant,)).fetchone()[0])
+
+    def set_state(self, job: str, state: State, **fields: Any) -> JobRecord:
+        """And other columns with it. Raises ValueError for a transition that there is not."""
+        found = self.job(job)
+        if found is None:
+            raise KeyError(job)
+        check_transition(job, found.state, state)
+        return self.update(job, state=state, **fields)
+
+    def want(self, job: str, wanted: Wanted) -> JobRecord:
+        return self.update(job, wanted=wanted)
+
+    def update(self, job: str, **fields: Any) -> JobRecord:
+        assert fields.keys() <= rows.CHANGEABLE, fields
+        names = ", ".join(f"{name} = ?" for name in fields)
+        self._connection.execute(f"UPDATE jobs SET {names} WHERE id = ?", (*fields.values(), job))
+        found = self.job(job)
+        assert found is not None
+        return found
+
+    # ---- attempts ----
+
+    def intend(self, job: str, number: int) -> None:
+        """A coordinator is about to be started. Raises sqlite3.IntegrityError if one is on record as alive."""
+        query = "INSERT INTO attempts (job, number, term, boot, begun_s) VALUES (?, ?, ?, ?, ?)"
+        self._connection.execute(query, (job, number, self._term, self._boot, self.now))
+
+    def started(self, job: str, number: int, pid: int, born: int) -> None:
+        query = "UPDATE attempts SET pid = ?, born = ? WHERE job = ? AND number = ?"
+        self._connection.execute(query, (pid, born, job, number))
+
+    def open_attempt(self, job: str) -> int | None:
+        query = "SELECT number FROM attempts WHERE job = ? AND ended_s IS NULL"
+        row = self._connection.execute(query, (job,)).fetchone()
+        return int(row[0]) if row else None
+
+    def ended(self, job: str, number: int, outcome: str) -> None:
+        query = "UPDATE attempts SET ended_s = ?, outcome = ? WHERE job = ? AND number = ? AND ended_s IS NULL"
+        self._connection.execute(query, (self.now, outcome, job, number))
+
+    # ---- tokens, nodes, what was learned ----
+
+    def add_token(
+        self, name: str, hashed: str, role: str, tenant: str, expires_s: float | None, session_of: int = 0
+    ) -> int:
+        """`session_of`: a token; a session of a session belongs to the same one."""
+        query = (
+            "INSERT INTO tokens (name, hash, role, tenant, created_s, expires_s, parent) VALUES (?, ?, ?, ?, ?, ?, "
+            "COALESCE((SELECT CASE WHEN parent THEN parent ELSE id END FROM tokens WHERE id = ?), 0))"
+        )
+        values = (name, hashed, role, tenant, self.now, expires_s, session_of)
+        return self._connection.execute(query, values).lastrowid or 0
+
+    def revoke_token(self, token: int) -> bool:
+        """And the sessions that were begun with it."""
+        query = "UPDATE tokens SET revoked_s = ? WHERE (id = ? OR parent = ?) AND revoked_s IS NULL"
+        return self._connection.execute(query, (self.now, token, token)).rowcount > 0
+
+    def end_session(self, token: int) -> bool:
+        """False if it is no session."""
+        query = "UPDATE tokens SET revoked_s = ? WHERE id = ? AND parent != 0 AND revoked_s IS NULL"
+        return self._connection.execute(query, (self.now, token)).rowcount > 0
+
+    def set_away(self, node: str, devices: Sequence[str]) -> None:
+        self._connection.execute("INSERT OR REPLACE INTO nodes VALUES (?, ?)", (node, json.dumps(list(devices))))
+
+    def learn(self, job: str, devices: str, step_s: float, steps: int) -> None:
+        self._connection.execute("INSERT OR REPLACE INTO speeds VALUES (?, ?, ?, ?)", (job, devices, step_s, steps))
+
+    def forecast(self, job: str, what: str, estimate_s: float) -> None:
+        """The first estimate of a moment counts: the latest would always be right."""
+        query = "INSERT OR IGNORE INTO forecasts (job, what, made_s, estimate_s) VALUES (?, ?, ?, ?)"
+        self._connection.execute(query, (job, what, self.now, estimate_s))
+
+    def came_true(self, job: str, what: str) -> None:
+        query = "UPDATE forecasts SET actual_s = ? WHERE job = ? AND what = ? AND actual_s IS NULL"
+        self._connection.execute(query, (self.now, job, what))
+
+
+def _meta(connection: sqlite3.Connection, key: str) -> str:
+    row = connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+    return str(row[0]) if row else ""
+
+
+def _json(fields: dict[str, Any]) -> str:
+    return json.dumps(msgspec.to_builtins(fields), allow_nan=False, separators=(",", ":"))
+
+
+def _damaged(path: Path, problem: str) -> UserError:
+    return UserError(
+        field="--state",
+        value=path,
+        problem=f"the database is damaged ({problem.splitlines()[0] if problem else 'unreadable'})",
+        remedy="restore a backup, or make a new one from the jobs' own directories: isoscale serve --rebuild",
+    )

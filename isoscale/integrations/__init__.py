@@ -1,0 +1,1 @@
+"""Trainers that people already use, with loops that run on logical workers: one package per library."""

@@ -1,0 +1,94 @@
+"""What a trainer on logical workers cannot do, refused when it or its arguments are made: name, value, why, remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from isoscale.errors import UserError
+from isoscale.integrations.transformers.keeping import is_timing
+
+__all__ = ["check_arguments", "check_built", "check_model"]
+
+_PROCESSES = "isoscale places the logical workers itself, and averages as DDP does"
+_LEAVE_OUT = "leave it out"
+
+#: by argument: what is refused, why, and the remedy
+_RULES: dict[str, tuple[Callable[[Any], bool], str, str]] = {
+    "deepspeed": (bool, _PROCESSES, _LEAVE_OUT),
+    "fsdp": (bool, _PROCESSES, _LEAVE_OUT),
+    "parallelism_config": (lambda value: value is not None, _PROCESSES, _LEAVE_OUT),
+    "torch_compile": (bool, "compiled kernels have not been compared with stock DDP bit for bit", _LEAVE_OUT),
+    "use_liger_kernel": (bool, "its kernels need a GPU", _LEAVE_OUT),
+    "fp16": (bool, "float16 autocast has no CPU kernels that stock DDP could be compared with", "use bf16=True"),
+    "fp16_full_eval": (bool, "float16 has no CPU kernels that stock DDP could be compared with", _LEAVE_OUT),
+    "auto_find_batch_size": (bool, "the batch size is part of what is computed", "set per_device_train_batch_size"),
+    "enable_jit_checkpoint": (bool, "isoscale answers SIGTERM itself, and loses no step", _LEAVE_OUT),
+    "push_to_hub": (bool, "uploads are not tried on executors that come and go", "push the folder afterwards"),
+    "skip_memory_metrics": (
+        lambda value: not value,
+        "executors use different amounts of memory, and logs must be equal on all of them",
+        _LEAVE_OUT,
+    ),
+    "ddp_static_graph": (bool, "DDP's static_graph has no counterpart", _LEAVE_OUT),
+    "eval_use_gather_object": (bool, "objects are not gathered, only tensors", "return tensors"),
+    "train_sampling_strategy": (
+        lambda value: value == "batch_rebalance",
+        "its batches are made for ranks, not dealt to them",
+        'use "random", "sequential" or "group_by_length"',
+    ),
+    "save_on_each_node": (bool, "one executor writes, wherever it lives", _LEAVE_OUT),
+    "dataloader_persistent_workers": (bool, "loader processes do not outlive a pass", _LEAVE_OUT),
+    "metric_for_best_model": (
+        lambda value: isinstance(value, str) and is_timing(value),
+        "seconds differ from executor to executor",
+        "choose a metric of the model",
+    ),
+}
+
+#: of `accelerator_config`: the value that is supported
+_ACCELERATOR = {
+    "split_batches": False,
+    "dispatch_batches": None,
+    "even_batches": True,
+    "use_seedable_sampler": True,
+    "use_configured_state": False,
+}
+
+
+def check_arguments(values: Mapping[str, Any]) -> None:
+    """Arguments as they were given, by name; before the stock class looks at them, and imports what it needs."""
+    for name, (is_refused, problem, remedy) in _RULES.items():
+        if name in values and is_refused(values[name]):
+            raise _refused(f"TrainingArguments({name}=...)", values[name], problem, remedy)
+    config: Any = values.get("accelerator_config")
+    for name, supported in _ACCELERATOR.items():
+        value = config.get(name, supported) if isinstance(config, dict) else getattr(config, name, supported)
+        if value is not supported:
+            raise _refused(
+                f"TrainingArguments(accelerator_config={{{name!r}: ...}})",
+                value,
+                "only the default has been compared with stock DDP bit for bit",
+                _LEAVE_OUT,
+            )
+
+
+def check_model(model: Any) -> None:
+    if getattr(model, "hf_device_map", None):
+        raise _refused("Trainer(model=...)", "device_map", _PROCESSES, "load the model without device_map")
+
+
+def check_built(trainer: Any) -> None:
+    """What is known only when the stock constructor has run."""
+    kwargs = trainer.accelerator.gradient_state.plugin_kwargs
+    if kwargs.get("sync_each_batch"):
+        raise _refused(
+            "TrainingArguments(accelerator_config={'gradient_accumulation_kwargs': ...})",
+            kwargs,
+            "a step averages gradients once",
+            "leave sync_each_batch out",
+        )
+
+
+def _refused(field: str, value: Any, problem: str, remedy: str) -> UserError:
+    return UserError(field=field, value=value, problem=problem, remedy=remedy)

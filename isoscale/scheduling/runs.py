@@ -1,0 +1,104 @@
+"""One job in the driver's book: what it shall hold, what it was granted, what it has not let go of yet."""
+
+from __future__ import annotations
+
+import math
+
+from isoscale.scheduling.device_pool import DevicePool
+from isoscale.scheduling.driving import Instruction, JobState, Standing, StateChanged
+from isoscale.scheduling.state import Allocation
+
+__all__ = ["OVER", "Run", "standing_of"]
+
+OVER: frozenset[JobState] = frozenset(("finished", "failed", "cancelled"))
+
+
+class Run:
+    __slots__ = (
+        "attempt",
+        "avoids",
+        "batch",
+        "deadline_s",
+        "decision",
+        "dropped",
+        "failures",
+        "granted",
+        "is_cancelling",
+        "is_paused_by_owner",
+        "is_silent",
+        "is_up",
+        "min_devices",
+        "name",
+        "not_before_s",
+        "number",
+        "reason",
+        "sent",
+        "state",
+        "wanted",
+        "why",
+    )
+
+    def __init__(self, name: str, min_devices: int) -> None:
+        self.name = name
+        self.min_devices = min_devices
+        self.state: JobState = "queued"
+        self.reason = "submitted"
+        #: as decided, and why
+        self.wanted: Allocation = ()
+        self.batch = 0
+        self.why = ""
+        #: counts decisions of the whole cluster
+        self.decision = 0
+        #: of the newest grant
+        self.number = 0
+        self.granted: set[int] = set()
+        #: number and batch of the grant that was sent last
+        self.sent = (0, 0)
+        #: devices taken away and not seen free, with the number of the grant that took each away
+        self.dropped: dict[int, int] = {}
+        #: when they must be free
+        self.deadline_s = math.inf
+        self.attempt = 0
+        self.is_up = False
+        self.is_silent = False
+        self.is_paused_by_owner = False
+        self.is_cancelling = False
+        self.failures = 0
+        self.not_before_s = 0.0
+        self.avoids: frozenset[int] = frozenset()
+
+    @property
+    def is_free_to_go(self) -> bool:
+        """Whether decisions about it are carried out now."""
+        return not (self.is_silent or self.is_paused_by_owner or self.is_cancelling or self.state in OVER)
+
+    def holds(self) -> set[int]:
+        """Devices that nobody else may have."""
+        return {*self.granted, *self.dropped}
+
+    def turn(self, state: JobState, why: str, out: list[Instruction]) -> None:
+        if state != self.state:
+            out.append(StateChanged(self.name, self.state, state, why))
+            self.state = state
+        self.reason = why
+
+
+def standing_of(run: Run, pool: DevicePool) -> Standing:
+    names = pool.names_of
+    return Standing(
+        state=run.state,
+        reason=run.reason,
+        wanted=run.wanted,
+        batch=run.batch,
+        number=run.number,
+        granted=names(run.granted),
+        holds=names(run.holds()),
+        attempt=run.attempt,
+        is_up=run.is_up,
+        is_silent=run.is_silent,
+        is_paused_by_owner=run.is_paused_by_owner,
+        is_cancelling=run.is_cancelling,
+        failures=run.failures,
+        not_before_s=run.not_before_s,
+        avoids=names(run.avoids),
+    )

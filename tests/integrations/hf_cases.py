@@ -1,0 +1,319 @@
+"""Small trainings with Hugging Face's Trainer, as stock processes and on logical workers.
+
+    torchrun --nproc_per_node N hf_cases.py stock OUT CASE...     the stock class, one process per rank
+    ISOSCALE_WORKERS=N python hf_cases.py alone OUT CASE...       isoscale's class, all logical workers in one process
+    isoscale run hf_cases.py ... -- elastic OUT CASE              isoscale's class on executors
+
+Each leaves OUT/CASE/result.pt: weights, optimizer, schedule, logs, metrics, flops.
+"""
+
+import os
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset, IterableDataset
+
+MODE = sys.argv[1] if __name__ == "__main__" else "stock"
+if MODE == "stock":
+    from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments, Trainer, TrainingArguments
+else:
+    from isoscale.integrations.transformers import (
+        Seq2SeqTrainer,
+        Seq2SeqTrainingArguments,
+        Trainer,
+        TrainingArguments,
+    )
+from transformers import (  # noqa: E402
+    BertConfig,
+    BertForMaskedLM,
+    BertForSequenceClassification,
+    EarlyStoppingCallback,
+    GPT2Config,
+    GPT2LMHeadModel,
+    ResNetConfig,
+    ResNetForImageClassification,
+    T5Config,
+    T5ForConditionalGeneration,
+    set_seed,
+)
+
+VOCABULARY = 64
+
+
+class Rows(Dataset):
+    """Token rows of different lengths, with a class each."""
+
+    def __init__(self, count: int, seed: int) -> None:
+        draw = torch.Generator().manual_seed(seed)
+        lengths = torch.randint(6, 16, (count,), generator=draw).tolist()
+        self.rows = [torch.randint(4, VOCABULARY, (length,), generator=draw) for length in lengths]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, i: int) -> dict[str, Any]:
+        return {"input_ids": self.rows[i].tolist(), "labels": int(self.rows[i][0] % 3)}
+
+
+class Images(Dataset):
+    def __init__(self, count: int, seed: int) -> None:
+        draw = torch.Generator().manual_seed(seed)
+        self.pixels = torch.randn(count, 3, 16, 16, generator=draw)
+        self.classes = torch.randint(0, 4, (count,), generator=draw)
+
+    def __len__(self) -> int:
+        return len(self.classes)
+
+    def __getitem__(self, i: int) -> dict[str, Any]:
+        # An augmentation that draws while the sample is read.
+        pixels = self.pixels[i].flip(-1) if random.random() < 0.5 else self.pixels[i]
+        return {"pixel_values": pixels, "labels": self.classes[i]}
+
+
+class Stream(IterableDataset):
+    """The same rows for everybody, in an order of its own."""
+
+    def __init__(self, count: int, seed: int) -> None:
+        self.rows = [{"input_ids": row[:6], "labels": row[:6]} for row in Rows(count, seed).rows]
+
+    def __iter__(self) -> Any:
+        return iter(self.rows)
+
+
+def padded(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+    size = max(len(row["input_ids"]) for row in rows)
+    ids, mask = torch.zeros(len(rows), size, dtype=torch.long), torch.zeros(len(rows), size, dtype=torch.long)
+    for i, row in enumerate(rows):
+        ids[i, : len(row["input_ids"])] = torch.as_tensor(row["input_ids"])
+        mask[i, : len(row["input_ids"])] = 1
+    return {"input_ids": ids, "attention_mask": mask}
+
+
+def for_causal(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+    batch = padded(rows)
+    return {**batch, "labels": batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)}
+
+
+def for_masked(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+    """Masks as DataCollatorForLanguageModeling does: draws from torch, and here from NumPy and Python too."""
+    batch = padded(rows)
+    chosen = torch.bernoulli(torch.full(batch["input_ids"].shape, 0.3)).bool() & (batch["attention_mask"] == 1)
+    chosen[:, 0] = True
+    labels = batch["input_ids"].masked_fill(~chosen, -100)
+    noise = np.random.randint(4, VOCABULARY, tuple(batch["input_ids"].shape))
+    ids = torch.where(chosen, torch.from_numpy(noise) if random.random() < 0.3 else torch.tensor(3), batch["input_ids"])
+    return {**batch, "input_ids": ids, "labels": labels}
+
+
+def for_classes(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+    return {**padded(rows), "labels": torch.tensor([row["labels"] for row in rows])}
+
+
+def for_translation(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+    batch = for_causal(rows)
+    return {**batch, "labels": batch["labels"].flip(-1)}
+
+
+def accuracy(shown: Any) -> dict[str, float]:
+    logits = shown.predictions[0] if isinstance(shown.predictions, tuple) else shown.predictions
+    return {"accuracy": float((logits.argmax(-1) == shown.label_ids).mean()), "count": len(shown.label_ids)}
+
+
+def tokens(shown: Any) -> dict[str, float]:
+    return {"sum": float(np.where(shown.predictions < 0, 0, shown.predictions).sum()), "count": len(shown.label_ids)}
+
+
+def arguments(out: Path, **more: Any) -> Any:
+    kind = more.pop("kind", TrainingArguments)
+    defaults = {
+        "per_device_train_batch_size": 4,
+        "per_device_eval_batch_size": 4,
+        "num_train_epochs": 2,
+        "logging_steps": 2,
+        "learning_rate": 1e-3,
+        "save_strategy": "no",
+        "use_cpu": True,
+        "report_to": [],
+        "disable_tqdm": True,
+    }
+    return kind(output_dir=str(out), **{**defaults, **more})
+
+
+def gpt() -> GPT2LMHeadModel:
+    return GPT2LMHeadModel(GPT2Config(vocab_size=VOCABULARY, n_positions=32, n_embd=32, n_layer=2, n_head=2))
+
+
+def bert(kind: Any, **more: Any) -> Any:
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
+    return kind(BertConfig(vocab_size=VOCABULARY, max_position_embeddings=32, **sizes, **more))
+
+
+def causal(out: Path, **more: Any) -> Any:
+    args = arguments(out, **more)
+    set_seed(7)
+    return Trainer(gpt(), args, train_dataset=Rows(45, 1), eval_dataset=Rows(13, 2), data_collator=for_causal)
+
+
+def masked(out: Path, **more: Any) -> Any:
+    args = arguments(out, **{"eval_strategy": "steps", "eval_steps": 3, **more})
+    set_seed(7)
+    return Trainer(
+        bert(BertForMaskedLM), args, train_dataset=Rows(45, 1), eval_dataset=Rows(13, 2), data_collator=for_masked
+    )
+
+
+def classes(out: Path, **more: Any) -> Any:
+    defaults = {"eval_strategy": "steps", "eval_steps": 2, "num_train_epochs": 3}
+    callbacks = more.pop("callbacks", None)
+    args = arguments(out, **{**defaults, **more})
+    set_seed(7)
+    return Trainer(
+        bert(BertForSequenceClassification, num_labels=3),
+        args,
+        train_dataset=Rows(45, 1),
+        eval_dataset=Rows(13, 2),
+        data_collator=for_classes,
+        compute_metrics=accuracy,
+        callbacks=callbacks,
+    )
+
+
+def images(out: Path, **more: Any) -> Any:
+    args = arguments(out, **{"eval_strategy": "epoch", "max_grad_norm": 0.5, **more})
+    set_seed(7)
+    config = ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic", num_labels=4)
+    return Trainer(
+        ResNetForImageClassification(config),
+        args,
+        train_dataset=Images(45, 1),
+        eval_dataset=Images(13, 2),
+        compute_metrics=accuracy,
+    )
+
+
+def translation(out: Path, **more: Any) -> Any:
+    defaults = {"predict_with_generate": True, "generation_max_length": 8, "eval_strategy": "epoch"}
+    args = arguments(out, kind=Seq2SeqTrainingArguments, **{**defaults, **more})
+    set_seed(7)
+    config = T5Config(
+        vocab_size=VOCABULARY, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=2, decoder_start_token_id=0
+    )
+    return Seq2SeqTrainer(
+        T5ForConditionalGeneration(config),
+        args,
+        train_dataset=Rows(45, 1),
+        eval_dataset=Rows(13, 2),
+        data_collator=for_translation,
+        compute_metrics=tokens,
+    )
+
+
+def stream(out: Path, **more: Any) -> Any:
+    args = arguments(out, **{"max_steps": 9, "gradient_accumulation_steps": 2, **more})
+    set_seed(7)
+    return Trainer(gpt(), args, train_dataset=Stream(45, 1), eval_dataset=Rows(13, 2), data_collator=for_masked)
+
+
+BEST = {"save_strategy": "steps", "save_steps": 2, "load_best_model_at_end": True, "save_total_limit": 1}
+CASES = {
+    "causal": causal,
+    "causal-window": lambda out: causal(out, gradient_accumulation_steps=4, logging_steps=1),
+    "causal-local": lambda out: causal(out, average_tokens_across_devices=False, gradient_accumulation_steps=2),
+    "causal-bf16": lambda out: causal(out, bf16=True),
+    "causal-neftune": lambda out: causal(out, neftune_noise_alpha=5.0),
+    "causal-smooth": lambda out: causal(out, label_smoothing_factor=0.1, include_num_input_tokens_seen="all"),
+    "causal-sgd": lambda out: causal(out, optim="sgd", lr_scheduler_type="cosine", warmup_steps=3, max_steps=11),
+    "causal-adafactor": lambda out: causal(out, optim="adafactor", max_grad_norm=0.0, dataloader_drop_last=True),
+    "causal-lengths": lambda out: causal(out, train_sampling_strategy="group_by_length"),
+    "causal-checkpointing": lambda out: causal(out, gradient_checkpointing=True),
+    "causal-processes": lambda out: masked(out, dataloader_num_workers=2, gradient_accumulation_steps=2),
+    "images-processes": lambda out: images(out, dataloader_num_workers=3, dataloader_prefetch_factor=1),
+    "causal-save": lambda out: causal(out, save_strategy="steps", save_steps=4, gradient_accumulation_steps=2),
+    "causal-epochs": lambda out: causal(out, save_strategy="epoch", logging_strategy="epoch", eval_strategy="epoch"),
+    "masked": masked,
+    "masked-window": lambda out: masked(out, gradient_accumulation_steps=3, eval_on_start=True),
+    "masked-save": lambda out: masked(out, save_strategy="steps", save_steps=5),
+    "classes": classes,
+    "classes-best": lambda out: classes(
+        out, **BEST, metric_for_best_model="accuracy", callbacks=[EarlyStoppingCallback(2)], logging_steps=1
+    ),
+    "classes-plateau": lambda out: classes(out, lr_scheduler_type="reduce_lr_on_plateau", batch_eval_metrics=False),
+    "images": images,
+    "translation": translation,
+    "stream": stream,
+    "stream-save": lambda out: stream(out, save_strategy="steps", save_steps=4),
+}
+
+
+def result_of(trainer: Any, resume: str | None) -> dict[str, Any]:
+    trained = trainer.train(resume_from_checkpoint=resume)
+    metrics = trainer.evaluate()
+    return {
+        "model": trainer.model.state_dict(),
+        "optimizer": trainer.optimizer.state_dict(),
+        "scheduler": trainer.lr_scheduler.state_dict(),
+        "log": trainer.state.log_history,
+        "metrics": metrics,
+        "trained": trained.training_loss,
+        "flos": trainer.state.total_flos,
+        "steps": trainer.state.global_step,
+        "best": (trainer.state.best_metric, trainer.state.best_global_step),
+        "tokens": trainer.state.num_input_tokens_seen,
+    }
+
+
+def run_case(case: str, out: Path) -> None:
+    """`case` is NAME, NAME=CHECKPOINT, or NAME=CHECKPOINT=FOLDER."""
+    name, resume, folder, *_ = [*case.split("="), "", ""]
+    place = out / (folder or name)
+    trainer = CASES[name](place)
+    result = result_of(trainer, resume or None)
+    if trainer.is_world_process_zero():
+        place.mkdir(parents=True, exist_ok=True)
+        torch.save(result, place / "result.pt")
+
+
+def do_steps_again() -> None:
+    """Every third step, of training and evaluation, is thrown away when all its turns are done, and done again."""
+    from isoscale.core.engine import StepAgainError, StepEngine
+
+    finish, seal_end = StepEngine.finish, StepEngine.seal_end
+    steps = {"number": 0, "again": False}
+
+    def finish_or_throw_away(self: Any, *args: Any, **options: Any) -> Any:
+        steps["number"] += 1
+        if steps["number"] % 3 or steps["again"]:
+            steps["again"] = False
+            return finish(self, *args, **options)
+        steps["again"] = True
+        for model in self.models if self.turn.training else []:
+            model.sync.finish()
+        raise StepAgainError({})
+
+    def seal_end_once(self: Any, *args: Any) -> Any:
+        steps["again"] = True  # it has no turns that could be done again
+        return seal_end(self, *args)
+
+    StepEngine.finish, StepEngine.seal_end = finish_or_throw_away, seal_end_once
+
+
+def main() -> None:
+    out, names = Path(sys.argv[2]), sys.argv[3:]
+    if os.environ.get("HF_AGAIN"):
+        do_steps_again()
+    for name in names:
+        if MODE != "alone":
+            run_case(name, out)
+        elif (child := os.fork()) == 0:  # a process trains once
+            run_case(name, out)
+            sys.exit(0)
+        elif os.waitpid(child, 0)[1]:
+            sys.exit(f"{name} failed")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,187 @@
+"""Hugging Face's Trainer on logical workers against the stock class with as many processes, bit for bit."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from isoscale.testing import faults, start
+
+pytest.importorskip("accelerate")
+
+SCRIPT = Path(__file__).with_name("hf_cases.py")
+#: seconds, rates
+TIMING = ("_runtime", "_per_second", "_model_preparation_time")
+#: what one process can show, with two logical workers
+CASES = ("causal-window", "masked-save", "classes-best", "images", "translation", "stream")
+LONG_CASES = (
+    "causal",
+    "causal-bf16",
+    "causal-lengths",
+    "masked-window",
+    "causal-local",
+    "causal-neftune",
+    "causal-smooth",
+    "causal-sgd",
+    "causal-adafactor",
+    "causal-checkpointing",
+    "causal-save",
+    "causal-epochs",
+    "causal-processes",
+    "masked",
+    "classes",
+    "classes-plateau",
+    "images-processes",
+)
+
+# Whoever asks first waits for all trainings of its set.
+pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(600)]
+
+Run = Callable[..., Path]
+
+
+@pytest.fixture(scope="session")
+def stock(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The stock class under torchrun; each set of trainings is run once."""
+    made: dict[tuple[int, tuple[str, ...]], Path] = {}
+
+    def run(num_processes: int, *cases: str) -> Path:
+        if (num_processes, cases) not in made:
+            out = tmp_path_factory.mktemp("stock")
+            launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"]
+            _run([*launcher, f"--nproc-per-node={num_processes}", str(SCRIPT), "stock", str(out), *cases])
+            made[num_processes, cases] = out
+        return made[num_processes, cases]
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """isoscale's class, all logical workers in one process."""
+    made: dict[tuple[int, tuple[str, ...]], Path] = {}
+
+    def run(num_logical_workers: int, *cases: str) -> Path:
+        if (num_logical_workers, cases) not in made:
+            out = tmp_path_factory.mktemp("alone")
+            command = [sys.executable, str(SCRIPT), "alone", str(out), *cases]
+            _run(command, ISOSCALE_WORKERS=str(num_logical_workers))
+            made[num_logical_workers, cases] = out
+        return made[num_logical_workers, cases]
+
+    return run
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_all_logical_workers_in_one_process(case: str, stock: Run, alone: Run) -> None:
+    assert differences(stock(2, *CASES) / case, alone(2, *CASES) / case) == []
+
+
+@pytest.mark.parametrize("num_logical_workers", [2, 3, 4])
+@pytest.mark.parametrize("case", CASES + LONG_CASES)
+def test_more_workers_and_more_trainings(num_logical_workers: int, case: str, stock: Run, alone: Run) -> None:
+    every = CASES + LONG_CASES
+    assert differences(stock(num_logical_workers, *every) / case, alone(num_logical_workers, *every) / case) == []
+
+
+def test_steps_that_are_done_again(alone: Run, tmp_path: Path) -> None:
+    cases = ("causal-window", "masked-save", "images", "stream")
+    _run([sys.executable, str(SCRIPT), "alone", str(tmp_path), *cases], ISOSCALE_WORKERS="2", HF_AGAIN="1")
+    for case in cases:
+        assert differences(alone(2, *CASES) / case, tmp_path / case) == []
+
+
+def test_executors_come_and_die(stock: Run, tmp_path: Path) -> None:
+    reference = stock(2, *CASES) / "masked-save"
+    points = [faults.at("backward", executor=1, step=8, action="kill")]
+    arguments = ["elastic", str(tmp_path), "masked-save"]
+    with start(SCRIPT, out=tmp_path / "run", workers=2, plan="0:1,3:2", points=points, script_args=arguments) as job:
+        job.wait()
+        assert "executor_lost" in [event["event"] for event in job.events()]
+    assert differences(reference, tmp_path / "masked-save") == []
+    for step in (5, 10):
+        same_checkpoint(reference / f"checkpoint-{step}", tmp_path / "masked-save" / f"checkpoint-{step}", 2)
+
+
+@pytest.mark.parametrize("case", ["classes-best", "images", "stream", "causal-window", "causal-processes"])
+def test_executors_come_and_go_in_other_trainings(case: str, stock: Run, tmp_path: Path) -> None:
+    reference = stock(3, case)
+    points = [faults.at("evaluation", executor=0, step=4, action="kill")] if case == "classes-best" else []
+    with start(
+        SCRIPT,
+        out=tmp_path / "run",
+        workers=3,
+        plan="0:2,1:3,2:1,3:2",
+        points=points,
+        script_args=["elastic", str(tmp_path), case],
+    ) as job:
+        job.wait()
+    assert differences(reference / case, tmp_path / case) == []
+
+
+def test_both_classes_write_the_same_checkpoint(stock: Run, alone: Run) -> None:
+    folders = [run(2, *CASES) / "masked-save" / "checkpoint-5" for run in (stock, alone)]
+    same_checkpoint(*folders, 2)
+    resumed = alone(2, *(f"masked-save={folder}={i}" for i, folder in enumerate(folders)))
+    assert differences(resumed / "0", resumed / "1") == []
+
+
+@pytest.mark.parametrize(
+    ("case", "step"),
+    [("causal-save", 4), ("causal-epochs", 6), ("masked-save", 5), ("masked-save", 10), ("stream-save", 4)],
+)
+def test_resumed_as_the_stock_class_resumes(case: str, step: int, stock: Run, alone: Run) -> None:
+    """In the first epoch, at the end of one, and in the second, whoever wrote the folder."""
+    folders = [run(2, case) / case / f"checkpoint-{step}" for run in (stock, alone)]
+    assert differences(*(run(2, f"{case}={folders[0]}") / case for run in (stock, alone))) == []
+    assert differences(*(run(2, f"{case}={folders[1]}") / case for run in (stock, alone))) == []
+
+
+def same_checkpoint(one: Path, other: Path, num_logical_workers: int) -> None:
+    assert {path.name for path in one.iterdir()} == {path.name for path in other.iterdir()}
+    for name in ("optimizer.pt", "scheduler.pt", *(f"rng_state_{rank}.pth" for rank in range(num_logical_workers))):
+        found: list[str] = []
+        _compare(*(torch.load(path / name, weights_only=False) for path in (one, other)), name, found)
+        assert found == []
+    found = []
+    _compare(*(json.loads((path / "trainer_state.json").read_text()) for path in (one, other)), "trainer", found)
+    assert [line for line in found if "best_model_checkpoint" not in line] == []
+    assert (one / "model.safetensors").read_bytes() == (other / "model.safetensors").read_bytes()
+
+
+def differences(one: Path, other: Path) -> list[str]:
+    """Everything in two results that is not equal bit for bit, seconds and rates aside."""
+    found: list[str] = []
+    _compare(*(torch.load(path / "result.pt", weights_only=False) for path in (one, other)), "", found)
+    return found
+
+
+def _compare(one: Any, other: Any, path: str, found: list[str]) -> None:
+    if isinstance(one, torch.Tensor):
+        same = one.dtype == other.dtype and one.shape == other.shape
+        if not same or not torch.equal(*(t.contiguous().reshape(-1).view(torch.uint8) for t in (one, other))):
+            found.append(f"{path}: other bits")
+    elif isinstance(one, dict):
+        for key in {**one, **other}:
+            if not str(key).endswith(TIMING):
+                _compare(one.get(key), other.get(key), f"{path}.{key}", found)
+    elif isinstance(one, list | tuple) and isinstance(other, list | tuple) and len(one) == len(other):
+        for i, (first, second) in enumerate(zip(one, other, strict=True)):
+            _compare(first, second, f"{path}[{i}]", found)
+    elif repr(one) != repr(other):
+        found.append(f"{path}: {one!r} and {other!r}")
+
+
+def _run(command: list[str], cwd: Path | None = None, **variables: str) -> str:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **variables}
+    done = subprocess.run(command, env=environment, cwd=cwd, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    return done.stdout

@@ -1,0 +1,76 @@
+"""Devices that go and come back: book, database and driver speak of the same ones."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from isoscale.cluster.auth import Caller, ConflictError
+from isoscale.cluster.service import Configuration, Service
+from isoscale.errors import UserError
+
+OPERATOR = Caller(token=1, name="o", role="operator", tenant="")
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    opened = Service(Configuration(state=tmp_path / "state", devices="cpu*12"))
+    opened.open()
+    yield opened
+    opened.close()
+
+
+def away(service: Service) -> set[str]:
+    return {device for gone in service.store.away().values() for device in gone}
+
+
+def settled(service: Service) -> None:
+    """Until the engine has done all that it was asked for."""
+    for _ in range(2):  # the answer to the second comes after the turn of the first
+        done = threading.Event()
+        service._engine.ask(lambda engine, done=done: done.set() or [])  # type: ignore[misc]
+        assert done.wait(10)
+
+
+def test_the_devices_that_are_lent_are_those_that_jobs_get(service: Service) -> None:
+    service.reclaim(OPERATOR, "local", 12, None)
+    for count in (3, 1, 5):
+        service.lend(OPERATOR, "local", count)
+        settled(service)
+        free = set(service._driver.free_devices(0))
+        everything = set(service._engine.device_names[0])
+        assert away(service) == service._engine.away == everything - free
+
+
+def test_two_who_lend_at_once_do_not_lend_the_same(service: Service) -> None:
+    service.reclaim(OPERATOR, "local", 3, None)
+
+    def lend(_: int) -> bool:
+        try:
+            service.lend(OPERATOR, "local", 2)
+        except UserError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sum(pool.map(lend, range(4))) == 1
+    settled(service)
+    assert len(away(service)) == 1
+    assert len(service._driver.free_devices(0)) == 11
+
+
+def test_who_waits_for_devices_hears_that_the_service_ends(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = threading.Event()
+    monkeypatch.setattr(service._engine, "post", lambda message: asked.set())
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(service.reclaim, OPERATOR, "local", 2, None)
+        assert asked.wait(10)
+        service.begin_closing()
+        with pytest.raises(ConflictError, match="the service ends"):
+            waiting.result(10)
+    with pytest.raises(ConflictError, match="the service ends"):
+        service.reclaim(OPERATOR, "local", 2, None)
