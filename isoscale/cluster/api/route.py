@@ -9,7 +9,7 @@ from typing import Any, Literal
 from isoscale.cluster.auth import Caller
 from isoscale.cluster.values import Role
 
-__all__ = ["NO_BODY", "SMALL_BODY", "Call", "Route", "Secret"]
+__all__ = ["NO_BODY", "SMALL_BODY", "Call", "Done", "Route", "Secret"]
 
 Method = Literal["GET", "POST", "PUT", "DELETE"]
 NO_BODY, SMALL_BODY = 0, 256 * 1024
@@ -57,3 +57,8 @@ class Secret:
 
     cookie: str
     answer: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    ok: bool = True

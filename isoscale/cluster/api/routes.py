@@ -8,35 +8,21 @@ from typing import Any
 from isoscale import limits
 from isoscale.cluster.api.events import EventQuery, event_stream
 from isoscale.cluster.api.openapi import document
-from isoscale.cluster.api.route import SMALL_BODY, Call, Route, Secret
-from isoscale.cluster.auth import NotFoundError, new_session, new_token
+from isoscale.cluster.api.page_routes import page_routes
+from isoscale.cluster.api.route import SMALL_BODY, Call, Done, Route
+from isoscale.cluster.api.session_routes import session_routes
+from isoscale.cluster.auth import NotFoundError
 from isoscale.cluster.bundle import MAX_BYTES
 from isoscale.cluster.logs import MAX_PAGE, LogFile, LogPage, log_files, log_page
 from isoscale.cluster.metrics import metrics_text
 from isoscale.cluster.service import Reclaimed, Service
-from isoscale.cluster.values import Event, JobShown, NodeShown, Role, Submission, TokenShown, Why
-from isoscale.errors import UserError
+from isoscale.cluster.values import Event, JobShown, NodeShown, Submission, Why
 
 __all__ = ["make_routes"]
 
-_SESSION_S = 12 * 3600.0
 _LIMIT = limits.Range(1, 1_000)
 #: of jobs and events: what the database can count to, and more
 _NUMBER = limits.Range(0, 2**53)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Info:
-    version: str
-    policy: str
-    policies: dict[str, str]
-    term: int
-    #: of the newest event: what `/events` goes on from
-    event: int
-    now_s: float
-    you: str
-    role: Role
-    tenant: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,35 +74,10 @@ class ReclaimBody:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TokenBody:
-    name: str
-    role: Role
-    tenant: str = ""
-    expires_s: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenMade:
-    id: int
-    #: told once
-    token: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoginBody:
-    token: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CodeKept:
     id: str
     files: int
     bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
-    ok: bool = True
 
 
 def make_routes(service: Service) -> tuple[Route, ...]:
@@ -124,7 +85,7 @@ def make_routes(service: Service) -> tuple[Route, ...]:
     small = SMALL_BODY
     return (
         Route(method="GET", path="/healthz", role=None, summary="Whether it answers", handler=h.health, answer=Done),
-        Route(method="GET", path="/api", role="viewer", summary="The service itself", handler=h.info, answer=Info),
+        *session_routes(service),
         Route(
             method="GET",
             path="/api/openapi.json",
@@ -270,45 +231,6 @@ def make_routes(service: Service) -> tuple[Route, ...]:
         ),
         Route(
             method="GET",
-            path="/api/tokens",
-            role="admin",
-            summary="Tokens, without secrets",
-            handler=h.tokens,
-            answer=list[TokenShown],
-        ),
-        Route(
-            method="POST",
-            path="/api/tokens",
-            role="admin",
-            summary="Make a token; its secret is told once",
-            handler=h.make_token,
-            body=TokenBody,
-            answer=TokenMade,
-            status=201,
-            max_body=small,
-        ),
-        Route(
-            method="DELETE",
-            path="/api/tokens/{token}",
-            role="admin",
-            summary="Revoke a token",
-            handler=h.revoke_token,
-            answer=Done,
-            errors=(404,),
-        ),
-        Route(
-            method="POST",
-            path="/login",
-            role=None,
-            summary="A session's cookie for a token",
-            handler=h.login,
-            body=LoginBody,
-            answer=Done,
-            max_body=small,
-        ),
-        Route(method="POST", path="/logout", role="viewer", summary="End the session", handler=h.logout, answer=Done),
-        Route(
-            method="GET",
             path="/events",
             role="viewer",
             summary="Events as they happen; Last-Event-ID goes on from one",
@@ -327,6 +249,7 @@ def make_routes(service: Service) -> tuple[Route, ...]:
             answer=str,
             media="text/plain; version=0.0.4; charset=utf-8",
         ),
+        *page_routes(),
     )
 
 
@@ -340,20 +263,6 @@ class _Handlers:
 
     def health(self, call: Call) -> Done:
         return Done(ok=self._service.is_well())
-
-    def info(self, call: Call) -> Info:
-        service, caller = self._service, call.caller
-        return Info(
-            version=service.version,
-            policy=service.picture().policy,
-            policies=dict(service.policies()),
-            term=self._store.term,
-            event=self._store.last_event(),
-            now_s=service.now(),
-            you=caller.name,
-            role=caller.role,
-            tenant=caller.tenant,
-        )
 
     def openapi(self, call: Call) -> Any:
         return document(make_routes(self._service), self._service.version)
@@ -432,47 +341,6 @@ class _Handlers:
         code = call.path["code"]
         manifest = self._desk.codes.receive(code, call.body)
         return CodeKept(id=code, files=len(manifest.files), bytes=manifest.total_bytes)
-
-    # ---- tokens ----
-
-    def tokens(self, call: Call) -> list[TokenShown]:
-        return self._store.tokens()
-
-    def make_token(self, call: Call) -> TokenMade:
-        body: TokenBody = call.body
-        made, secret = new_token(
-            self._store,
-            name=body.name,
-            role=body.role,
-            tenant=body.tenant,
-            expires_s=body.expires_s,
-            now=self._service.now(),
-            by=call.caller.name,
-        )
-        return TokenMade(id=made, token=secret)
-
-    def revoke_token(self, call: Call) -> Done:
-        text = call.path["token"]
-        number = limits.whole(text, "token", _NUMBER) if limits.is_whole(text) else -1
-        with self._store.write(now=self._service.now(), by=call.caller.name) as tx:
-            if number < 0 or not tx.revoke_token(number):
-                raise NotFoundError(f"token={text[:40]}: no such token, or revoked before; see GET /api/tokens")
-            tx.event("token_revoked", token=number)
-        return Done()
-
-    def login(self, call: Call) -> Secret:
-        """The cookie is a token of its own, that ends with the one it was made for at the latest."""
-        found = self._service.authenticate(call.body.token)
-        if found is None:
-            raise UserError(field="token", value="...", problem="not a valid token", remedy="see STATE/token")
-        secret = new_session(self._store, found, _SESSION_S, self._service.now())
-        return Secret(cookie=secret, answer=Done())
-
-    def logout(self, call: Call) -> Secret:
-        with self._store.write(now=self._service.now(), by=call.caller.name) as tx:
-            if tx.end_session(call.caller.token):
-                tx.event("token_revoked", token=call.caller.token)
-        return Secret(cookie="", answer=Done())
 
     # ---- streams ----
 
