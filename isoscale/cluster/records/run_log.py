@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import json
+import itertools
 import math
 import os
 import threading
@@ -238,7 +238,7 @@ class RunLog:
         self.num_steps_redone += int((np.diff(np.array([before[0] if self.last else -1.0, *x])) <= 0).sum())
         self.first = self.first or (x[0], t[0])
         self.last = (x[-1], t[-1])
-        for one in (steps[0], steps[-1], *_turns(steps)):
+        for one in (steps[0], *_turns(steps), steps[-1]):
             ends = self._ends.setdefault(one.generation, [])
             ends[1:] = [msgspec.to_builtins(one)] if ends else []
             if not ends:
@@ -315,8 +315,8 @@ class RunLog:
 
 def _event(line: bytes) -> dict[str, Any] | None:
     try:
-        event = json.loads(line) if line else None
-    except (ValueError, RecursionError):
+        event = msgspec.json.decode(line) if line else None
+    except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
     return event if isinstance(event, dict) and isinstance(event.get("event"), str) else None
 
@@ -348,7 +348,7 @@ def _value(loss: float | str | None) -> float | None:
 
 def _turns(steps: Sequence[_Step]) -> Iterator[_Step]:
     """Both sides of every change of generation."""
-    for one, other in zip(steps, steps[1:], strict=False):
+    for one, other in itertools.pairwise(steps):
         if one.generation != other.generation:
             yield one
             yield other

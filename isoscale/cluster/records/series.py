@@ -54,18 +54,19 @@ def series_window(
     """The caller holds the log's lock and has updated it."""
     first, last = log.first, log.last
     axis = 0 if by == "step" else 1
-    low = begin if begin is not None else (first[axis] if first else 0.0)
-    high = end if end is not None else (last[axis] if last else 0.0)
+    low, high = -math.inf if begin is None else begin, math.inf if end is None else end
+    begins = (first[axis] if first else 0.0) if begin is None else begin
+    ends = (last[axis] if last else 0.0) if end is None else end
     rate = {"steps_per_s": log.series["step_s"]} if "step_s" in log.series else {}
     every = {**log.series, **rate}
     chosen = {name: one for name, one in every.items() if not names or name in names}
     closer = _closer(log, chosen, by, low, high, points)
     shown = [_shown(name, closer.get(one.name, one), by, low, high, points) for name, one in chosen.items()]
-    shown += [one for one in _batches(log, by, low, high) if not names or one.name in names]
+    shown += [one for one in _batches(log, by, begins, ends) if not names or one.name in names]
     return SeriesWindow(
         by=by,
-        begin=low,
-        end=high,
+        begin=begins,
+        end=ends,
         first_step=first[0] if first else None,
         last_step=last[0] if last else None,
         first_s=first[1] if first else None,
