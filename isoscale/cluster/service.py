@@ -24,6 +24,7 @@ from isoscale.cluster import faults
 from isoscale.cluster.adoption import Found, adopt
 from isoscale.cluster.auth import Caller, ConflictError, TooManyError, authenticate, first_token, is_good
 from isoscale.cluster.bell import Bell
+from isoscale.cluster.cluster_history import ClusterHistory
 from isoscale.cluster.desk import Desk, node_named
 from isoscale.cluster.engine import Engine
 from isoscale.cluster.forecast import Forecaster
@@ -143,6 +144,7 @@ class Service:
             on_broken=self._on_broken,
         )
         self._forecaster = Forecaster(self.store, self._engine, self._driver, cluster, policy, self.now)
+        self.history = ClusterHistory(self.store, self.picture, self.now)
         self._reclaims: dict[str, Future[ReturnDevices]] = {}
         self._reclaiming = threading.Lock()
         self.is_closing = False
@@ -159,6 +161,7 @@ class Service:
         self._engine.on_change = self._forecaster.wake
         self._engine.start()
         self._forecaster.start()
+        self.history.start()
         self._webhooks.start()
 
     def _ring(self, event: int) -> None:
@@ -182,6 +185,7 @@ class Service:
         """Jobs go on."""
         self.begin_closing()
         self._forecaster.close()
+        self.history.close()
         self._engine.close()
         self._webhooks.close()
         if self._warm is not None:
