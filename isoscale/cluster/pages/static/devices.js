@@ -35,6 +35,6 @@ function makeDevice(one, name) {
   const what = held ? (one.job ? name || one.job : "another tenant") : WORDS[one.state];
   const title = `${one.id} (${one.kind}): ${WORDS[one.state]}${one.job ? ` by ${name || one.job} (${one.job})` : ""}`;
   const props = { class: `device ${one.job ? colours(one.job) : ""}`, "data-device": one.id, "data-state": one.state, "data-job": one.job || false, title };
-  const inside = [h("span", { class: "what" }, what), h("span", { class: "id" }, one.job ? `${one.job} · ${one.id}` : one.id)];
+  const inside = [h("span", { class: "what" }, what), h("span", { class: "id" }, [one.job, one.id.replace(`${one.node}/`, "")].filter(Boolean).join(" · "))];
   return one.job ? h("a", { ...props, href: address(one.job) }, inside) : h("div", props, inside);
 }

@@ -1,7 +1,7 @@
 // What every page shows of a job in the same way: its state, its colour and pattern, its progress, what waits or comes.
 import { post } from "./api.js";
 import { h, icon } from "./dom.js";
-import { NONE, count, figure, plural, seconds, when } from "./format.js";
+import { NONE, count, figure, now, plural, seconds, when } from "./format.js";
 import { attempt, question } from "./notice.js";
 
 export const LIVE = ["queued", "starting", "running", "resizing", "pausing", "paused"];
@@ -53,7 +53,9 @@ export function forecast(job) {
   const t = waits ? why.estimated_start_s : why.estimated_end_s;
   const range = waits ? why.start_range_s : why.end_range_s;
   if (!t) return h("span", { class: "quiet" }, "unknown");
-  return h("span", { class: "two" }, h("span", null, waits ? "starts " : "ends ", when(t)), h("span", { class: "small quiet" }, range ? `± ${seconds((range[1] - range[0]) / 2)}` : ""));
+  // A forecast that has passed is about to come true, or wrong; either way nobody knows better.
+  const moment = t < now() ? "any moment" : when(t);
+  return h("span", { class: "two" }, h("span", null, waits ? "starts " : "ends ", moment), h("span", { class: "small quiet" }, range ? `± ${seconds((range[1] - range[0]) / 2)}` : ""));
 }
 
 const took = (job) => (job.started_s ? `took ${seconds(job.ended_s - job.started_s)}` : "never started");

@@ -52,7 +52,9 @@ export function show(main, info) {
     const running = (live.counts.running ?? 0) + (live.counts.resizing ?? 0);
     numbers.set("Utilisation", ours ? percent(held / ours) : NONE, `${held} of ${plural(ours, "device")}`);
     numbers.set("Running", count(running), `${live.counts.starting ?? 0} starting, ${live.counts.paused ?? 0} paused`);
-    numbers.set("Queue", count(live.counts.queued ?? 0), (live.counts.queued ?? 0) ? "waiting for devices" : "nobody waits");
+    // Preempted jobs wait, too: places count all of them.
+    const queue = Math.max(live.counts.queued ?? 0, ...live.jobs.map((job) => job.why.position ?? 0));
+    numbers.set("Queue", count(queue), queue ? "waiting for devices" : "nobody waits");
     numbers.set("Throughput", figure(speed), "steps per second");
     numbers.set("Lent out", count(all.length - ours), `of ${plural(all.length, "device")} on ${plural(nodes.length, "node")}`);
     const holders = live.jobs.filter((job) => job.devices.length);
@@ -64,7 +66,7 @@ export function show(main, info) {
   async function history() {
     const span = RANGES[range.get("range")] ?? 3600;
     keyed(ranges, Object.keys(RANGES), (one) => one, (one) => h("button", { type: "button", class: "chip", onclick: () => range.set({ range: one }) }, one), (chip, one) => chip.setAttribute("aria-pressed", String(one === range.get("range"))));
-    const path = at("/api/cluster/history", { from: (now() - span).toFixed(0), points: POINTS });
+    const path = at("/api/cluster/history", { begin: (now() - span).toFixed(0), points: POINTS });
     setTwin(path);
     const found = await get(path);
     const { held, capacity } = found;

@@ -40,7 +40,7 @@ export function makeTable({ name, label, columns, keyOf, sorting, onSort, select
     });
     const cells = columns.map((column) => h("td", { class: [column.num && "num", column.class].filter(Boolean).join(" ") }));
     const line = h("tr", { "data-id": key }, selectable && h("td", { class: "box" }, box), cells);
-    Object.assign(line, { box, cells, shown: [] });
+    Object.assign(line, { box, filled: cells, shown: [] });
     return line;
   }
 
@@ -50,7 +50,7 @@ export function makeTable({ name, label, columns, keyOf, sorting, onSort, select
       const text = String(column.text(row) ?? "");
       if (line.shown[index] === text) return;
       line.shown[index] = text;
-      put(line.cells[index], column.cell ? column.cell(row) : text);
+      put(line.filled[index], column.cell ? column.cell(row) : text);
     });
   }
 
