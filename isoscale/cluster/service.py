@@ -27,7 +27,8 @@ from isoscale.cluster.bell import Bell
 from isoscale.cluster.cluster_history import ClusterHistory
 from isoscale.cluster.desk import Desk, node_named
 from isoscale.cluster.engine import Engine
-from isoscale.cluster.forecast import Forecaster
+from isoscale.cluster.forecast import Forecaster, Situation
+from isoscale.cluster.learning import Learner
 from isoscale.cluster.live import Live
 from isoscale.cluster.outcome import outcome_of
 from isoscale.cluster.picture import Picture
@@ -38,6 +39,7 @@ from isoscale.cluster.store import Store
 from isoscale.cluster.values import JobRecord, NodeShown
 from isoscale.cluster.warm import WarmKeeper
 from isoscale.cluster.webhooks import Webhooks
+from isoscale.cluster.whatif.tasks import Tasks
 from isoscale.errors import UserError
 from isoscale.kinds import DeviceSet, check_kind
 from isoscale.scheduling.controller import Controller
@@ -141,6 +143,7 @@ class Service:
             on_broken=self._on_broken,
         )
         self._forecaster = Forecaster(self.store, self._engine, self._driver, cluster, policy, self.now)
+        self.tasks = Tasks()
         self.history = ClusterHistory(self.store, self.picture, self.now)
         self._reclaims: dict[str, Future[ReturnDevices]] = {}
         self._reclaiming = threading.Lock()
@@ -181,6 +184,7 @@ class Service:
     def close(self) -> None:
         """Jobs go on."""
         self.begin_closing()
+        self.tasks.close()
         self._forecaster.close()
         self.history.close()
         self._engine.close()
@@ -205,6 +209,14 @@ class Service:
 
     def is_well(self) -> bool:
         return self._engine.is_well
+
+    def situation(self) -> Situation | None:
+        """What a simulation from the live state begins with; None if the engine does not get to it."""
+        return self._forecaster.situation()
+
+    def learner(self, record: JobRecord) -> Learner:
+        """What is known of a job's speed."""
+        return self._engine.learner(record)
 
     def policies(self) -> Mapping[str, str]:
         return policy_names()

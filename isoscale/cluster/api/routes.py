@@ -11,6 +11,7 @@ from isoscale.cluster.api.overview import overview_routes
 from isoscale.cluster.api.records import record_routes
 from isoscale.cluster.api.route import Route
 from isoscale.cluster.api.tokens import token_routes
+from isoscale.cluster.api.whatif import whatif_routes
 from isoscale.cluster.service import Service
 
 __all__ = ["make_routes"]
@@ -22,6 +23,7 @@ def make_routes(service: Service) -> tuple[Route, ...]:
     table += overview_routes(service)
     table += job_routes(service)
     table += record_routes(service)
+    table += whatif_routes(service)
     table += device_routes(service)
     table += code_routes(service)
     table += token_routes(service)
