@@ -179,7 +179,9 @@ class Forecaster:
         now: Callable[[], float],
     ) -> None:
         self._store, self._engine, self._driver = store, engine, driver
-        self._cluster, self._make_policy, self._now = cluster, make_policy, now
+        self._cluster, self._now = cluster, now
+        #: of the policy in use
+        self.make_policy = make_policy
         self._woken = threading.Event()
         self._closing = threading.Event()
         self._seconds = 0.0
@@ -246,7 +248,7 @@ class Forecaster:
         found = forecast(
             situation.jobs,
             situation.cluster,
-            self._make_policy(),
+            self.make_policy(),
             now,
             costs=situation.costs,
             interval_s=situation.interval_s,

@@ -34,8 +34,10 @@ from isoscale.cluster.outcome import outcome_of
 from isoscale.cluster.picture import Picture
 from isoscale.cluster.process import CoordinatorProcess, live_executors
 from isoscale.cluster.recording import load_standing
+from isoscale.cluster.settings import Settings, interval_of, one_policy
 from isoscale.cluster.state_directory import StateDirectory, job_directory
 from isoscale.cluster.store import Store
+from isoscale.cluster.study import Study
 from isoscale.cluster.values import JobRecord, NodeShown
 from isoscale.cluster.warm import WarmKeeper
 from isoscale.cluster.webhooks import Webhooks
@@ -52,16 +54,13 @@ from isoscale.scheduling.driving import (
     ReclaimAsked,
     ReturnDevices,
 )
-from isoscale.scheduling.policy import Policy, policy_names
+from isoscale.scheduling.policy import policy_names
 from isoscale.scheduling.state import Cluster, Node
-from isoscale.sim.run import parse_policies
 
-__all__ = ["Configuration", "Reclaimed", "Service", "make_cluster", "one_policy"]
+__all__ = ["Configuration", "Reclaimed", "Service", "make_cluster"]
 
 _log = logging.getLogger(__name__)
 
-#: seconds between decisions of policies that watch time, unless the operator says otherwise
-_INTERVAL_S = 1.0
 #: what a change of devices costs a job, before any was measured
 _RESCALE_S = 0.5
 #: tries of a job whose coordinator dies again and again without a step in between
@@ -106,9 +105,7 @@ class Service:
         cluster = make_cluster(configuration.devices)
         label, policy = one_policy(configuration.policy)
         made = policy()
-        interval = configuration.interval_s
-        if interval is None and (made.interval_s > 0 or made.watches_time):
-            interval = _INTERVAL_S
+        interval = interval_of(made, configuration.interval_s)
         self._directory = StateDirectory(configuration.state)
         try:
             self.store = Store(self._directory.database, boot=machine_id(), now=self.now())
@@ -143,7 +140,11 @@ class Service:
             on_broken=self._on_broken,
         )
         self._forecaster = Forecaster(self.store, self._engine, self._driver, cluster, policy, self.now)
+        self.settings = Settings(
+            self.store, self._engine, controller, self._forecaster, self.now, configuration.interval_s
+        )
         self.tasks = Tasks()
+        self.study = Study(state, self.now)
         self.history = ClusterHistory(self.store, self.picture, self.now)
         self._reclaims: dict[str, Future[ReturnDevices]] = {}
         self._reclaiming = threading.Lock()
@@ -185,6 +186,7 @@ class Service:
         """Jobs go on."""
         self.begin_closing()
         self.tasks.close()
+        self.study.close()
         self._forecaster.close()
         self.history.close()
         self._engine.close()
@@ -199,6 +201,14 @@ class Service:
     @property
     def state(self) -> Path:
         return self._configuration.state
+
+    @property
+    def devices(self) -> str:
+        return self._configuration.devices
+
+    @property
+    def max_waiting(self) -> int:
+        return self._configuration.max_waiting
 
     @property
     def version(self) -> str:
@@ -420,19 +430,3 @@ def make_cluster(devices: str) -> Cluster:
             for kind, count in counts.items()
         )
     )
-
-
-def one_policy(text: str) -> tuple[str, Callable[[], Policy]]:
-    """Raises UserError for a policy that there is not, that needs to know the future, or for several."""
-    found = list(parse_policies(text))
-    if len(found) != 1:
-        raise UserError(field="--policy", value=text, problem="several policies", remedy="give one")
-    label, make = found[0]
-    if make().oracle:
-        raise UserError(
-            field="--policy",
-            value=text,
-            problem="needs to know the future, as only a simulator does",
-            remedy="give another",
-        )
-    return label, make

@@ -10,6 +10,7 @@ from isoscale.cluster.api.jobs import job_routes
 from isoscale.cluster.api.overview import overview_routes
 from isoscale.cluster.api.records import record_routes
 from isoscale.cluster.api.route import Route
+from isoscale.cluster.api.settings import settings_routes
 from isoscale.cluster.api.tokens import token_routes
 from isoscale.cluster.api.whatif import whatif_routes
 from isoscale.cluster.service import Service
@@ -27,5 +28,6 @@ def make_routes(service: Service) -> tuple[Route, ...]:
     table += device_routes(service)
     table += code_routes(service)
     table += token_routes(service)
+    table += settings_routes(service)
     table += event_routes(service)
     return tuple(table)
