@@ -11,8 +11,8 @@ from isoscale.cluster.api.overview import overview_routes
 from isoscale.cluster.api.pages import page_routes
 from isoscale.cluster.api.records import record_routes
 from isoscale.cluster.api.route import Route
-from isoscale.cluster.api.settings import settings_routes
 from isoscale.cluster.api.sessions import session_routes
+from isoscale.cluster.api.settings import settings_routes
 from isoscale.cluster.api.tokens import token_routes
 from isoscale.cluster.api.whatif import whatif_routes
 from isoscale.cluster.service import Service
