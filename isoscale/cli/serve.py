@@ -82,7 +82,8 @@ def serve(
     from isoscale.cluster.rebuild import rebuild as make_anew
     from isoscale.cluster.server import Listening
     from isoscale.cluster.server import serve as run
-    from isoscale.cluster.service import Configuration, make_cluster, one_policy
+    from isoscale.cluster.service import Configuration, make_cluster
+    from isoscale.cluster.settings import one_policy
     from isoscale.cluster.webhooks import check_address
 
     if backend != "local":

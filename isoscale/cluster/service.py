@@ -27,18 +27,22 @@ from isoscale.cluster.bell import Bell
 from isoscale.cluster.cluster_history import ClusterHistory
 from isoscale.cluster.desk import Desk, node_named
 from isoscale.cluster.engine import Engine
-from isoscale.cluster.forecast import Forecaster
+from isoscale.cluster.forecast import Forecaster, Situation
+from isoscale.cluster.learning import Learner
 from isoscale.cluster.links import Links
 from isoscale.cluster.live import Live
 from isoscale.cluster.outcome import outcome_of
 from isoscale.cluster.picture import Picture
 from isoscale.cluster.process import CoordinatorProcess, live_executors
 from isoscale.cluster.recording import load_standing
+from isoscale.cluster.settings import Settings, interval_of, one_policy
 from isoscale.cluster.state_directory import StateDirectory, job_directory
 from isoscale.cluster.store import Store
+from isoscale.cluster.study import Study
 from isoscale.cluster.values import JobRecord, NodeShown
 from isoscale.cluster.warm import WarmKeeper
 from isoscale.cluster.webhooks import Webhooks
+from isoscale.cluster.whatif.tasks import Tasks
 from isoscale.errors import UserError
 from isoscale.kinds import DeviceSet, check_kind
 from isoscale.protocol.files import read_small
@@ -52,16 +56,13 @@ from isoscale.scheduling.driving import (
     ReclaimAsked,
     ReturnDevices,
 )
-from isoscale.scheduling.policy import Policy, policy_names
+from isoscale.scheduling.policy import policy_names
 from isoscale.scheduling.state import Cluster, Node
-from isoscale.sim.run import parse_policies
 
-__all__ = ["Configuration", "Reclaimed", "Service", "make_cluster", "one_policy"]
+__all__ = ["Configuration", "Reclaimed", "Service", "make_cluster"]
 
 _log = logging.getLogger(__name__)
 
-#: seconds between decisions of policies that watch time, unless the operator says otherwise
-_INTERVAL_S = 1.0
 #: what a change of devices costs a job, before any was measured
 _RESCALE_S = 0.5
 #: tries of a job whose coordinator dies again and again without a step in between
@@ -106,9 +107,7 @@ class Service:
         cluster = make_cluster(configuration.devices)
         label, policy = one_policy(configuration.policy)
         made = policy()
-        interval = configuration.interval_s
-        if interval is None and (made.interval_s > 0 or made.watches_time):
-            interval = _INTERVAL_S
+        interval = interval_of(made, configuration.interval_s)
         self._directory = StateDirectory(configuration.state)
         try:
             self.store = Store(self._directory.database, boot=machine_id(), now=self.now())
@@ -144,6 +143,11 @@ class Service:
             on_broken=self._on_broken,
         )
         self._forecaster = Forecaster(self.store, self._engine, self._driver, cluster, policy, self.now)
+        self.settings = Settings(
+            self.store, self._engine, controller, self._forecaster, self.now, configuration.interval_s
+        )
+        self.tasks = Tasks()
+        self.study = Study(state, self.now)
         self.history = ClusterHistory(self.store, self.picture, self.now)
         self._reclaims: dict[str, Future[ReturnDevices]] = {}
         self._reclaiming = threading.Lock()
@@ -184,6 +188,8 @@ class Service:
     def close(self) -> None:
         """Jobs go on."""
         self.begin_closing()
+        self.tasks.close()
+        self.study.close()
         self._forecaster.close()
         self.history.close()
         self._engine.close()
@@ -200,6 +206,14 @@ class Service:
         return self._configuration.state
 
     @property
+    def devices(self) -> str:
+        return self._configuration.devices
+
+    @property
+    def max_waiting(self) -> int:
+        return self._configuration.max_waiting
+
+    @property
     def version(self) -> str:
         return self._configuration.version
 
@@ -208,6 +222,14 @@ class Service:
 
     def is_well(self) -> bool:
         return self._engine.is_well
+
+    def situation(self) -> Situation | None:
+        """What a simulation from the live state begins with; None if the engine does not get to it."""
+        return self._forecaster.situation()
+
+    def learner(self, record: JobRecord) -> Learner:
+        """What is known of a job's speed."""
+        return self._engine.learner(record)
 
     def policies(self) -> Mapping[str, str]:
         return policy_names()
@@ -416,19 +438,3 @@ def make_cluster(devices: str) -> Cluster:
             for kind, count in counts.items()
         )
     )
-
-
-def one_policy(text: str) -> tuple[str, Callable[[], Policy]]:
-    """Raises UserError for a policy that there is not, that needs to know the future, or for several."""
-    found = list(parse_policies(text))
-    if len(found) != 1:
-        raise UserError(field="--policy", value=text, problem="several policies", remedy="give one")
-    label, make = found[0]
-    if make().oracle:
-        raise UserError(
-            field="--policy",
-            value=text,
-            problem="needs to know the future, as only a simulator does",
-            remedy="give another",
-        )
-    return label, make

@@ -47,7 +47,8 @@ class RunEventsQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchQuery:
-    text: str
+    #: one line at most; in whatever case
+    text: str = ""
     #: "coordinator" or an executor's number
     source: str = "0"
     #: lines in front of this byte; -1: of the end
@@ -57,8 +58,9 @@ class SearchQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompareQuery:
-    a: str
-    b: str
+    #: ids of jobs
+    a: str = ""
+    b: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,6 +165,9 @@ class _Handlers:
 
     def compare(self, call: Call) -> Comparison:
         names = (call.query.a, call.query.b)
+        for field, name in zip("ab", names, strict=True):
+            if not name:
+                raise _bad(field, name, "no job", "give the ids of two jobs: ?a=j1&b=j2")
         a, b = (self._desk.record(call.caller, name) for name in names)
         logs = self._logs_compared(call.caller, names)
         one, other = asdict(a.submission), asdict(b.submission)
