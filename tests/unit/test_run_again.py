@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -39,8 +40,10 @@ def ended(directory: Path, *options: str, broken: int = 0, unstable: tuple[str, 
     """Exit code, and the lines that are printed after the first run's."""
     (directory / "pytest.ini").write_text("[pytest]\n")
     (directory / "test_made_up.py").write_text(TESTS.format(broken=broken, unstable=unstable))
-    command = [sys.executable, ROOT / "scripts" / "tests.py", "-q", "-n0", *options]
-    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
+    command = [sys.executable, ROOT / "scripts" / "tests.py", "-q", "-p", "xdist", *options]
+    # Other plugins would only take time.
+    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout.splitlines()
 
 
