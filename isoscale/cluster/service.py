@@ -28,6 +28,7 @@ from isoscale.cluster.desk import Desk, node_named
 from isoscale.cluster.engine import Engine
 from isoscale.cluster.forecast import Forecaster
 from isoscale.cluster.live import Live
+from isoscale.cluster.machine import make_cluster, pin_devices
 from isoscale.cluster.outcome import outcome_of
 from isoscale.cluster.picture import Picture
 from isoscale.cluster.process import CoordinatorProcess, live_executors
@@ -38,7 +39,6 @@ from isoscale.cluster.values import JobRecord, NodeShown
 from isoscale.cluster.warm import WarmKeeper
 from isoscale.cluster.webhooks import Webhooks
 from isoscale.errors import UserError
-from isoscale.kinds import DeviceSet, check_kind
 from isoscale.scheduling.controller import Controller
 from isoscale.scheduling.driver import Driver, device_names
 from isoscale.scheduling.driving import (
@@ -50,10 +50,9 @@ from isoscale.scheduling.driving import (
     ReturnDevices,
 )
 from isoscale.scheduling.policy import Policy, policy_names
-from isoscale.scheduling.state import Cluster, Node
 from isoscale.sim.run import parse_policies
 
-__all__ = ["Configuration", "Reclaimed", "Service", "make_cluster", "one_policy"]
+__all__ = ["Configuration", "Reclaimed", "Service", "one_policy"]
 
 _log = logging.getLogger(__name__)
 
@@ -73,6 +72,8 @@ _MAX_RECLAIMS = 16
 class Configuration:
     state: Path
     devices: str = "cpu*2"
+    #: each device runs on a core of its own
+    pin: bool = False
     policy: str = "easyscale"
     #: None: as suits the policy
     interval_s: float | None = None
@@ -101,6 +102,8 @@ class Service:
         instant = Instant()
         self.now: Callable[[], float] = instant.unix_now
         cluster = make_cluster(configuration.devices)
+        names = device_names(cluster)
+        cores = pin_devices(names) if configuration.pin else {}
         label, policy = one_policy(configuration.policy)
         made = policy()
         interval = configuration.interval_s
@@ -116,7 +119,6 @@ class Service:
         self._webhooks = Webhooks(self.store, configuration.state / "webhooks.json", configuration.webhooks)
         self.store.on_commit = self._ring
         controller = Controller(cluster, made, interval_s=interval, quotas=configuration.quotas, rescale_s=_RESCALE_S)
-        names = device_names(cluster)
         self._driver = Driver(controller, names, retry=self._may_retry, backoff_s=lambda n: min(60.0, 2.0 ** (n - 1)))
         state = configuration.state
         self.desk = Desk(
@@ -136,6 +138,7 @@ class Service:
             now=self.now,
             policy=label,
             quotas=configuration.quotas,
+            cores=cores,
             on_returned=self._on_returned,
             on_broken=self._on_broken,
         )
@@ -389,21 +392,6 @@ class Service:
         alive = () if rebooted else tuple(sorted({one.device for one in live_executors(directory)}))
         outcome = outcome_of(directory)
         return Found(outcome=outcome, is_up=process is not None, alive=alive), process
-
-
-def make_cluster(devices: str) -> Cluster:
-    """This machine: a node for each kind. Raises UserError."""
-    found = DeviceSet.parse(devices)
-    for kind in found.kinds:
-        check_kind(kind)
-    counts = found.counts()
-    alone = len(counts) == 1
-    return Cluster(
-        nodes=tuple(
-            Node(name="local" if alone else f"local-{kind}", kind=kind, num_devices=count)
-            for kind, count in counts.items()
-        )
-    )
 
 
 def one_policy(text: str) -> tuple[str, Callable[[], Policy]]:

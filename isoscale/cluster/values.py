@@ -281,6 +281,8 @@ class DeviceShown:
     state: Literal["free", "held", "releasing", "away"]
     #: the job that holds it; "" if nobody, or nobody that the asker may know of
     job: str = ""
+    #: its processes run on these cores only; (): on any
+    cores: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
