@@ -35,7 +35,7 @@ def serve(
     backend: Annotated[str, typer.Option(help="Where jobs run: local.")] = "local",
     policy: Annotated[
         str, typer.Option(metavar="NAME[(options)]", help="Who gets which devices; isoscale simulate --list-policies.")
-    ] = "easyscale",
+    ] = "easyscale(room=true)",
     interval: Annotated[
         float | None,
         typer.Option(
