@@ -246,6 +246,18 @@ def test_what_was_recorded_is_done_again_and_nothing_else_before_that() -> None:
     assert made(here) == [(3, 8), (7, 2), (8, 8), (10, 4)]
 
 
+def test_what_was_recorded_at_the_end_of_a_pass_is_done_again() -> None:
+    """8 steps of 4 are a pass: the change waits for the next one, and is not taken for one that was undone."""
+    first, again = Here({8: Wish(1, 8)}), Here()
+    loop = go(first)
+    assert made(first) == [(8, 8)]
+    other = TrainingLoop(JobSpec(workers=2, seed=3), LocalExchange(2), again)
+    other.elastic, other.recorded_batches = again, ((BatchChange(8, 8),), 11)
+    execute(other, script)
+    assert made(again) == [(8, 8)]
+    assert other.state.digest() == loop.state.digest()
+
+
 def test_measured_factors_are_used_again() -> None:
     def train(job: Job) -> None:
         script(job, rule="adascale")

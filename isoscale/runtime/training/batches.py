@@ -172,7 +172,7 @@ class LiveBatches:
         if entry is not None:
             self._overtake()
             self._pending = _Pending(entry.size, "plan", 0, entry.factor)
-        elif self._pending is not None and step < self._reached:
+        elif self._pending is not None and step < self._reached and step not in recorded:
             self._pending = None  # it was tried, and undone
 
     def _overtake(self) -> None:
