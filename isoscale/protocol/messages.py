@@ -392,6 +392,8 @@ class Rebatched(_Message, frozen=True, kw_only=True, tag=True):
     measured: bool = False
     learning_rates: tuple[float, ...] = ()
     error: str = ""
+    #: it has not changed yet: the pass has ended for its sake, and it comes with the next one
+    awaited: bool = False
 
 
 class Logged(_Message, frozen=True, kw_only=True, tag=True):

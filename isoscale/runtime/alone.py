@@ -61,7 +61,9 @@ class ConsoleSink:
         pass
 
     def rebatched(self, change: Rebatched, /) -> None:
-        print(f"step {change.step}  batch size {change.old} -> {change.new}  {change.error}".rstrip(), file=sys.stderr)
+        if not change.awaited:
+            told = f"step {change.step}  batch size {change.old} -> {change.new}  {change.error}"
+            print(told.rstrip(), file=sys.stderr)
 
     def warned(self, *, message: str) -> None:
         print(f"isoscale: {message}", file=sys.stderr)

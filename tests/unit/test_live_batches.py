@@ -130,7 +130,7 @@ def go(here: Here, train: Callable[[Job], None] = script, plan: str | None = Non
 
 
 def made(here: Here) -> list[tuple[int, int]]:
-    return [(one.step, one.new) for one in here.changes if not one.error and one.old != one.new]
+    return [(one.step, one.new) for one in here.changes if not one.error and not one.awaited and one.old != one.new]
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -218,6 +218,49 @@ def test_near_the_end_of_a_pass_the_change_comes_with_the_next_one() -> None:
     go(here, lambda job: script(job, seen=seen, drop_last=True))
     assert made(here) == [(6, 8)]
     assert [rows for rows, _, _ in seen] == [8] * 6 + [16] * 6
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("raises", [False, True])
+def test_a_pass_that_ended_for_a_change_that_was_never_made_is_recorded(raises: bool, stream: bool) -> None:
+    """In the last pass too few samples are left for 8: it ends early, and the job with it; or the rule raises then."""
+
+    def rule(job: Job, optimizer: torch.optim.Optimizer, old: int, new: int) -> None:
+        raise ValueError("no")
+
+    def train(job: Job) -> None:
+        options: dict[str, Any] = {"stream": True, "tail": "drop"} if stream else {"drop_last": True}
+        script(job, rule=rule if raises else "linear", **options)
+
+    # Passes of seven steps, of the stream of six or seven; three of them.
+    whole = go(Here(), train).step
+    at = (5 if stream else 6) if raises else whole - 1
+    here = Here({at: Wish(1, 8)})
+    loop = go(here, train)
+    awaited = next(one for one in here.changes if one.awaited)
+    assert (awaited.step, awaited.old, awaited.new, awaited.request) == (at, 4, 8, 1)
+    assert [one.error for one in here.changes[1:]] == (["ValueError: no"] if raises else [])
+    assert loop.step == len(here.losses) == whole - 1
+    again = Here()
+    recorded = JobSpec(workers=2, seed=3, batch_plan=(BatchChange(at, 8, made=False),))
+    other = TrainingLoop(recorded, LocalExchange(2), again)
+    execute(other, train)
+    assert other.state.digest() == loop.state.digest()
+    assert again.losses == here.losses
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_size_that_no_pass_has_samples_for_is_refused_and_training_goes_on(stream: bool) -> None:
+    def train(job: Job) -> None:
+        options: dict[str, Any] = {"stream": True, "tail": "drop"} if stream else {"drop_last": True}
+        script(job, sizes=(4, 64), **options)
+
+    here = Here({6 if stream else 7: Wish(1, 64)})  # when a pass is over
+    loop = go(here, train)
+    assert [one.error for one in here.changes if not one.awaited] == [
+        "a whole pass has not enough samples for a batch of this size"
+    ]
+    assert loop.state.digest() == go(Here(), train).state.digest()
 
 
 def test_a_plan_overtakes_a_request_of_the_same_step_and_the_next_request_the_plan() -> None:
