@@ -369,6 +369,8 @@ class StepDone(_Message, frozen=True, kw_only=True, tag=True):
     at: float = 0.0
     #: the gradient noise scale in samples, if it was measured in this step
     noise_scale: float | None = None
+    #: it was due, and could not be: for the so many-th time
+    noise_skipped: int = 0
 
 
 class Declared(_Message, frozen=True, kw_only=True, tag=True):

@@ -44,6 +44,7 @@ class ConsoleSink:
         total: int,
         place: Place,
         noise_scale: float | None = None,
+        noise_skipped: int = 0,
     ) -> None:
         now = time.monotonic()
         if now - self._last >= 1.0:

@@ -51,8 +51,12 @@ class Here:
         self.warnings: list[str] = []
         self.losses: dict[int, float] = {}
         self.noise: dict[int, float | None] = {}
+        self.skipped: list[int] = []
 
-    def step(self, *, step: int, values: Any, noise_scale: float | None = None, **rest: Any) -> None:
+    def step(
+        self, *, step: int, values: Any, noise_scale: float | None = None, noise_skipped: int = 0, **rest: Any
+    ) -> None:
+        self.skipped += [noise_skipped] if noise_skipped else []
         self.losses[step] = values.means["loss"]
         assert set(values.means) == {"loss"}, "what is measured is not the script's business"
         if noise_scale is not None:
@@ -338,9 +342,12 @@ def test_left_over_gradients_are_skipped() -> None:
                     loss.backward()
                     step.log(loss=loss)
 
-    loop = go(Here(), train, measure_noise=2)
+    here = Here()
+    loop = go(here, train, measure_noise=2)
     assert loop.noise is not None
     assert (loop.noise.scale.num_measured, loop.noise.scale.num_skipped) == (0, 4)
+    assert here.skipped == [1, 2, 3, 4]
+    assert not here.noise
 
 
 @pytest.mark.parametrize(

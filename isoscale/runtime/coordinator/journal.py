@@ -76,6 +76,7 @@ class RunResult:
     batch_size: int = 0
     #: as it was last measured
     noise_scale: float | None = None
+    noise_skipped: int = 0
     num_rescales: int = 0
     num_lost: int = 0
 
@@ -194,6 +195,7 @@ class Journal:
         self.reached = max(self.reached, message.step)
         if message.noise_scale is not None:
             self.result.noise_scale = message.noise_scale
+        self.result.noise_skipped = max(self.result.noise_skipped, message.noise_skipped)
         self.result.step, self.result.loss = message.step, message.loss
         self.result.epoch, self.result.total = message.epoch, message.total
         self._write(
@@ -209,6 +211,7 @@ class Journal:
                 "batch": message.batch,
                 "of": message.of,
                 **({} if message.noise_scale is None else {"noise_scale": message.noise_scale}),
+                **({"noise_skipped": message.noise_skipped} if message.noise_skipped else {}),
             },
             late_s=late_s,
         )
