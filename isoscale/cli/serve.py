@@ -85,7 +85,8 @@ def serve(
     from isoscale.cluster.rebuild import rebuild as make_anew
     from isoscale.cluster.server import Listening
     from isoscale.cluster.server import serve as run
-    from isoscale.cluster.service import Configuration, one_policy
+    from isoscale.cluster.service import Configuration
+    from isoscale.cluster.settings import one_policy
     from isoscale.cluster.webhooks import check_address
     from isoscale.scheduling.driver import device_names
 

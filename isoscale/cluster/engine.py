@@ -87,7 +87,9 @@ class Engine:
         self._store, self._state, self._driver, self._codes = store, state, driver, codes
         self._cluster: Cluster = driver.controller.cluster
         self.device_names = devices
-        self._now, self._policy, self._quotas = now, policy, quotas
+        self._now = now
+        #: may be replaced, in the engine's thread
+        self.policy, self.quotas = policy, quotas
         self._cores: coordinator.Cores = cores or {}
         self._on_returned, self._on_broken = on_returned, on_broken
         self._recorder = Recorder(store, driver)
@@ -459,7 +461,7 @@ class Engine:
         due = driver.next_due_s(now)
         self.picture = Picture(
             t=now,
-            policy=self._policy,
+            policy=self.policy,
             interval_s=driver.controller.interval_s,
             nodes=tuple(
                 NodePicture(
@@ -474,7 +476,7 @@ class Engine:
             jobs=jobs,
             queue=tuple(view.name for view in waiting),
             tenants={id_: live.record.tenant for id_, live in self.live.items()},
-            quotas=self._quotas,
+            quotas=self.quotas,
             estimates=self.estimates,
             decides_in_s=None if math.isinf(due) else due - now,
         )

@@ -160,6 +160,21 @@ class Controller:
                     return self._shed_all(now)
         return []
 
+    def govern(
+        self,
+        *,
+        policy: Policy | None = None,
+        interval_s: float | None = None,
+        quotas: Mapping[str, int] | None = None,
+    ) -> None:
+        """Another policy, at its interval or the one given, or other quotas, from the next decision on: it is due."""
+        if policy is not None:
+            self.policy = policy
+            self.interval_s = policy.interval_s if interval_s is None else interval_s
+        if quotas is not None:
+            self._quotas = MappingProxyType(dict(quotas))
+        self._changed = True
+
     def next_decision_s(self, now: float) -> float:
         """When `decide` should be called next, at the earliest `now`; infinity if nothing is to be decided."""
         if not self._waiting and not self._running:
