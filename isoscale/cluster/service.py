@@ -23,6 +23,7 @@ from isoscale.cluster.engine import Engine
 from isoscale.cluster.forecast import Forecaster, Situation
 from isoscale.cluster.learning import Learner
 from isoscale.cluster.lending import Lending, Reclaimed
+from isoscale.cluster.links import Links
 from isoscale.cluster.live import Live
 from isoscale.cluster.machine import make_cluster, pin_devices
 from isoscale.cluster.outcome import outcome_of
@@ -37,6 +38,7 @@ from isoscale.cluster.values import JobRecord, NodeShown
 from isoscale.cluster.warm import WarmKeeper
 from isoscale.cluster.webhooks import Webhooks
 from isoscale.cluster.whatif.tasks import Tasks
+from isoscale.protocol.files import read_small
 from isoscale.scheduling.controller import Controller
 from isoscale.scheduling.driver import Driver, device_names
 from isoscale.scheduling.driving import Happening
@@ -90,6 +92,7 @@ class Service:
             self._directory.close()
             raise
         self.bell = Bell()
+        self.links = Links()
         self._webhooks = Webhooks(self.store, configuration.state / "webhooks.json", configuration.webhooks)
         self.store.on_commit = self._ring
         controller = Controller(cluster, made, interval_s=interval, quotas=configuration.quotas, rescale_s=_RESCALE_S)
@@ -213,6 +216,11 @@ class Service:
 
     def authenticate(self, secret: str) -> Caller | None:
         return authenticate(self.store, secret, self.now())
+
+    def first_link(self) -> str:
+        """The code of a link for whoever started the service: signs in with the token of STATE/token."""
+        caller = self.authenticate(read_small(self.state / "token", 4096).decode("ascii", "replace").strip())
+        return "" if caller is None else self.links.make(caller, self.now())
 
     def is_token_good(self, token: int) -> bool:
         one = self.store.token_with_id(token)

@@ -8,8 +8,10 @@ from isoscale.cluster.api.devices import device_routes
 from isoscale.cluster.api.events import event_routes
 from isoscale.cluster.api.jobs import job_routes
 from isoscale.cluster.api.overview import overview_routes
+from isoscale.cluster.api.pages import page_routes
 from isoscale.cluster.api.records import record_routes
 from isoscale.cluster.api.route import Route
+from isoscale.cluster.api.sessions import session_routes
 from isoscale.cluster.api.settings import settings_routes
 from isoscale.cluster.api.tokens import token_routes
 from isoscale.cluster.api.whatif import whatif_routes
@@ -29,5 +31,7 @@ def make_routes(service: Service) -> tuple[Route, ...]:
     table += code_routes(service)
     table += token_routes(service)
     table += settings_routes(service)
+    table += session_routes(service)
     table += event_routes(service)
+    table += page_routes()
     return tuple(table)
