@@ -133,6 +133,8 @@ LONG = (
     "tests/elastic/test_frozen_code.py::test_verify_compares_the_same_code_on_both_sides",
     "tests/elastic/test_frozen_code.py::test_a_job_that_is_run_again_with_resume_keeps_its_code_too",
     "tests/elastic/test_stopping.py::test_at_once_says_what_is_lost",
+    "tests/elastic/test_live_batches.py::test_the_second_of_two_requests_counts_and_mistakes_are_refused",
+    "tests/elastic/test_live_batches.py::test_the_coordinator_dies_with_an_open_request",
     "tests/security/test_two_coordinators.py",
 )
 
@@ -141,8 +143,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="also what takes minutes: more stories, the demo, full disks")
 
 
-#: folders whose tests mostly wait for processes: first, so that at the end nobody waits for one long file
-SLOW = ("tests/docs", "tests/elastic", "tests/benchmarks", "tests/cli", "tests/security", "tests/backends", "tests/ddp")
+#: what takes longest comes first, so that at the end nobody waits for one long file
+SLOW = (
+    "tests/benchmarks/test_smoke.py",
+    "tests/docs/test_commands.py",
+    "tests/ray",
+    "tests/integrations",
+    "tests/cluster",
+    "tests/browser",
+    "tests/elastic",
+    "tests/ddp",
+    "tests/cli",
+    "tests/security",
+    "tests/backends",
+)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
