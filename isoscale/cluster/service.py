@@ -23,7 +23,7 @@ from isoscale.cluster.forecast import Forecaster
 from isoscale.cluster.lending import Lending, Reclaimed
 from isoscale.cluster.live import Live
 from isoscale.cluster.machine import make_cluster, pin_devices
-from isoscale.cluster.outcome import outcome_of
+from isoscale.cluster.outcome import INPUT, LOST, MACHINE, outcome_of
 from isoscale.cluster.picture import Picture
 from isoscale.cluster.process import CoordinatorProcess, live_executors
 from isoscale.cluster.recording import load_standing
@@ -211,9 +211,11 @@ class Service:
     def _may_retry(self, job: str, error: str, failures: int) -> bool:
         """A coordinator that died is followed by another one; an error of the script's own counts against --retries."""
         live = self._engine.live.get(job)
-        if live is None or error == "input":
+        if live is None or error == INPUT:
             return False
-        if error in ("lost", "coordinator died"):
+        if error == MACHINE:
+            return True  # it never began: a full disk is no reason to lose a job, however long it stays full
+        if error in (LOST, "coordinator died"):
             return failures <= max(_DEATHS, live.record.submission.retries)
         return failures <= live.record.submission.retries
 
