@@ -127,6 +127,7 @@ class Service:
 
     def open(self) -> None:
         """Look at what is there, then begin to decide."""
+        self._tell_cluster()
         self._warm = WarmKeeper(self.state, self.state / "warm.log")
         self._engine.variables = self._warm.variables()
         self._adopt_all()
@@ -134,6 +135,12 @@ class Service:
         self._engine.start()
         self._forecaster.start()
         self._webhooks.start()
+
+    def _tell_cluster(self) -> None:
+        """What it has, for whoever reads the history."""
+        nodes = [(node.name, node.kind, node.num_devices) for node in self._driver.controller.cluster.nodes]
+        with self.store.write(now=self.now()) as tx:
+            tx.event("cluster", nodes=nodes, policy=self._configuration.policy, quotas=dict(self._configuration.quotas))
 
     def _ring(self, event: int) -> None:
         self.bell.ring(event)
