@@ -17,6 +17,7 @@ from benchmarks.batches.claims import PARTS as BATCHES
 from benchmarks.data.claims import PARTS as DATA
 from benchmarks.elastic.claims import PARTS as ELASTIC
 from benchmarks.heterogeneous.claims import PARTS as HETEROGENEOUS
+from benchmarks.integrations.claims import PARTS as INTEGRATIONS
 from benchmarks.lib.claims import Parts
 from benchmarks.lib.measure import RESULTS
 from benchmarks.lib.processes import ROOT
@@ -26,7 +27,9 @@ from benchmarks.scheduling.claims import PARTS as SCHEDULING
 from benchmarks.simulate.claims import PARTS as SIMULATE
 
 PAGE = ROOT / "docs" / "claims.md"
-_PARTS: Parts = OVERHEAD | HETEROGENEOUS | ELASTIC | DATA | RECIPES | SIMULATE | SCHEDULING | ANALYZE | BATCHES
+_PARTS: Parts = (
+    OVERHEAD | HETEROGENEOUS | ELASTIC | DATA | RECIPES | SIMULATE | SCHEDULING | ANALYZE | BATCHES | INTEGRATIONS
+)
 
 _INTRODUCTION = """# Claims and measurements
 
