@@ -69,6 +69,7 @@ LONG = (
     "tests/cluster/test_it_survives.py::test_death_at_a_transition[start-released",
     "tests/cluster/test_it_survives.py::test_death_at_a_transition[grant-written",
     "tests/cluster/test_it_survives.py::test_death_at_a_transition[ended-recorded",
+    "tests/cluster/test_trainer.py::test_a_trainer_in_the_service",
     "tests/integrations/test_transformers.py::test_more_workers_and_more_trainings",
     "tests/integrations/test_transformers.py::test_executors_come_and_go_in_other_trainings",
     "tests/integrations/test_transformers.py::test_resumed_as_the_stock_class_resumes",
