@@ -45,7 +45,9 @@ export function show(main) {
     const found = await get(path);
     tell(found);
     table.update(rowsOf(found));
-    const series = await Promise.all([a, b].map((id) => get(at(`/api/jobs/${encodeURIComponent(id)}/series`, { names: "loss", points: POINTS }))));
+    // The same buckets for both, so that equal losses are equal lines.
+    const steps = Math.max(found.a.step, found.b.step, 1);
+    const series = await Promise.all([a, b].map((id) => get(at(`/api/jobs/${encodeURIComponent(id)}/series`, { names: "loss", points: POINTS, begin: 1, end: steps }))));
     const [first, second] = series.map((one) => one.series.find((line) => line.name === "loss"));
     const parted = found.first_difference;
     const marked = parted ? [{ x: parted.step, tone: "bad", text: `differ from here: ${figure(parted.a)} and ${figure(parted.b)}` }] : [];
@@ -54,9 +56,10 @@ export function show(main) {
 
   function tell(found) {
     const parted = found.first_difference ?? found.first_audit_difference;
-    const same = !parted && found.same_digest !== false && found.steps_compared > 0;
-    const title = same ? `The same in all ${plural(found.steps_compared, "step")} that both have` : parted ? `They part at step ${count(parted.step)}` : "Nothing to compare yet";
-    verdict.dataset.same = String(same);
+    const equal = !parted && found.steps_compared > 0;
+    const title = equal ? `Equal in all ${plural(found.steps_compared, "step")} that both have` : parted ? `They part at step ${count(parted.step)}` : "Nothing to compare yet";
+    // Equal as far as both go, but one went further: neither good nor bad.
+    verdict.dataset.tone = parted ? "bad" : equal && found.same_digest !== false ? "good" : "";
     put(verdict, h("h2", null, title), h("p", { class: "soft" }, found.text));
   }
 

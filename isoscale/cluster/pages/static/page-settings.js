@@ -1,8 +1,8 @@
 // Settings: the policy, quotas, tokens, and a link for another browser. What the reader may not change is shown only.
 import { setTwin } from "./address.js";
 import { get, post, put as write, remove } from "./api.js";
-import { h, put } from "./dom.js";
-import { count, iso, now, seconds, when } from "./format.js";
+import { h, put, setText } from "./dom.js";
+import { count, iso, now, plural, seconds, when } from "./format.js";
 import { keepFresh } from "./live.js";
 import { attempt, command, empty, question, show as open } from "./notice.js";
 import { csvButton, makeTable } from "./table.js";
@@ -25,6 +25,8 @@ export function show(main, info) {
     { id: "act", label: "", cell: (token) => h("button", { type: "button", class: "small danger", "data-action": "revoke", onclick: () => revoke(token) }, "Revoke"), text: () => "" },
   ];
   const table = makeTable({ name: "tokens", label: "Tokens", columns, keyOf: (token) => String(token.id) });
+  let sessionsShown = false;
+  const which = h("button", { type: "button", class: "small", onclick: () => ((sessionsShown = !sessionsShown), fresh()) });
   const make = h("button", { type: "button", class: "small", "data-action": "make-token", onclick: makeToken }, "New token");
   const panel = (title, content, ...tools) => h("section", { class: "panel" }, h("header", null, h("h2", null, title), h("div", { class: "actions" }, tools)), content);
   put(
@@ -32,7 +34,7 @@ export function show(main, info) {
     h("div", { class: "head" }, h("h1", null, "Settings")),
     h("div", { class: "columns" }, panel("Policy", h("div", { class: "body" }, policy)), panel("Quotas", h("div", { class: "body" }, quotas))),
     h("div", { class: "columns" }, panel("Service", h("div", { class: "body" }, facts)), panel("Another browser", h("div", { class: "body stack tight" }, h("p", { class: "soft" }, "A link that signs in once, as you, within ten minutes."), h("div", null, h("button", { type: "button", "data-action": "make-link", onclick: makeLink }, "Make a link"))))),
-    isAdmin && panel("Tokens", table.element, make, csvButton(table)),
+    isAdmin && panel("Tokens", table.element, which, make, csvButton(table)),
   );
 
   async function refresh() {
@@ -42,11 +44,13 @@ export function show(main, info) {
     fillQuotas(found);
     if (!isAdmin) return;
     const good = (await get("/api/tokens")).filter((token) => !token.revoked_s && (!token.expires_s || token.expires_s > now()));
-    table.update(good.sort((a, b) => b.created_s - a.created_s));
+    const sessions = good.filter((token) => token.name.endsWith("-session"));
+    setText(which, sessionsShown ? "Hide sessions" : `Show ${plural(sessions.length, "session")}`);
+    table.update(good.filter((token) => sessionsShown || !sessions.includes(token)).sort((a, b) => b.created_s - a.created_s));
   }
 
   function fillFacts(found) {
-    const rows = [["Version", found.version], ["Devices", found.devices], ["Decides", found.interval_s ? `every ${seconds(found.interval_s)}` : "at every event"], ["Jobs of a tenant", `at most ${count(found.max_waiting)} that are not over`], ["You", `${info.you}, ${info.role}, ${info.tenant ? `tenant ${info.tenant}` : "every tenant"}`]];
+    const rows = [["Version", found.version], ["Devices", found.devices], ["Decides", found.interval_s ? `every ${seconds(found.interval_s)}` : "at every event"], ["Jobs of a tenant", `at most ${count(found.max_waiting)} that are not over`], ["You", `${info.you.replace(/-session$/, "")}, ${info.role}, ${info.tenant ? `tenant ${info.tenant}` : "every tenant"}`]];
     once(facts, rows, () => put(facts, rows.map(([name, value]) => [h("dt", null, name), h("dd", null, value)])));
   }
 
