@@ -102,6 +102,8 @@ LONG = (
     "tests/cli/test_verify.py::test_explain_finds_a_difference_after_a_rescale",
     "tests/cli/test_verify.py::test_what_a_plan_did_not_come_to_is_said",
     "tests/backends/test_conformance.py::test_local[fingerprints-Warm",
+    "tests/backends/test_conformance.py::test_local[fingerprints-Cold",
+    "tests/backends/test_conformance.py::test_local[fresh_streams-Warm",
     "tests/cli/test_replay.py::test_a_run_that_rescaled_and_was_resumed_replays_from_its_checkpoints[4-",
     "tests/cli/test_replay.py::test_a_run_that_rescaled_and_was_resumed_replays_from_its_checkpoints[8-",
     "tests/cli/test_stream.py::test_everyone_is_killed_and_the_job_resumed",

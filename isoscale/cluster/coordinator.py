@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from isoscale import env
+from isoscale.backends.seam import Device
 from isoscale.cluster.bundle import Codes
 from isoscale.cluster.values import JobRecord, Submission
 from isoscale.errors import UserError
@@ -26,11 +27,13 @@ from isoscale.runtime.control.job_handle import JobHandle
 from isoscale.scheduling.driving import Grant, GrantReported
 from isoscale.types import JobSpec, Settings
 
-__all__ = ["Start", "cancel", "granted_devices", "pause", "prepare", "report_of", "send_grant", "write_down"]
+__all__ = ["Cores", "Start", "cancel", "granted_devices", "pause", "prepare", "report_of", "send_grant", "write_down"]
 
 #: a job that a service runs may be asked to leave at any time, and must have something to go on from if it dies
 _SETTINGS = Settings(granted=True)
 _ENTRY = "isoscale.cli.coordinate"
+#: cores on which each device's processes run; a device that is not in it has all of them
+Cores = Mapping[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,13 +45,15 @@ class Start:
     environment: dict[str, str]
 
 
-def prepare(directory: Path, record: JobRecord, codes: Codes, grant: Grant, variables: Mapping[str, str]) -> Start:
+def prepare(
+    directory: Path, record: JobRecord, codes: Codes, grant: Grant, cores: Cores, variables: Mapping[str, str]
+) -> Start:
     """Everything that a coordinator finds in its directory. `variables` are for it. Raises UserError, OSError."""
     manifest = codes.manifest(record.submission.code)
     codes.give_to(record.submission.code, directory)
     control = control_directory(directory)
     control.mkdir(mode=0o700, exist_ok=True)
-    granted = _granted(grant, record.id)
+    granted = _granted(grant, record.id, cores)
     devices = granted.target or DeviceSet((("cpu", 1),))
     if not (control / "job.json").exists():
         spec = _spec(record.submission, manifest.script, manifest.module, directory, devices)
@@ -63,14 +68,14 @@ def prepare(directory: Path, record: JobRecord, codes: Codes, grant: Grant, vari
     return Start(command=command, cwd=cwd, environment=env.child_environment(variables))
 
 
-def write_down(directory: Path, job: str, grant: Grant) -> None:
+def write_down(directory: Path, job: str, grant: Grant, cores: Cores) -> None:
     """For a coordinator that cannot be told now: it looks at the file before it starts a process. Raises OSError."""
-    write_grant(directory, _granted(grant, job))
+    write_grant(directory, _granted(grant, job, cores))
 
 
-def send_grant(handle: JobHandle, grant: Grant, now: float) -> None:
+def send_grant(handle: JobHandle, grant: Grant, now: float, cores: Cores) -> None:
     """Written down first, then told."""
-    handle.grant(grant.number, grant.devices, within_s=_within(grant, now), reason=grant.reason)
+    handle.grant(grant.number, _devices(grant, cores), within_s=_within(grant, now), reason=grant.reason)
 
 
 def pause(handle: JobHandle, grant: Grant, now: float) -> None:
@@ -107,8 +112,12 @@ def granted_devices(directory: Path) -> tuple[int, tuple[str, ...]]:
     return (found.number, tuple(device.id for device in found.devices)) if found is not None else (0, ())
 
 
-def _granted(grant: Grant, job: str) -> DeviceGrant:
-    return DeviceGrant(number=grant.number, devices=tuple(map(device_named, grant.devices)), job=job)
+def _granted(grant: Grant, job: str, cores: Cores) -> DeviceGrant:
+    return DeviceGrant(number=grant.number, devices=_devices(grant, cores), job=job)
+
+
+def _devices(grant: Grant, cores: Cores) -> tuple[Device, ...]:
+    return tuple(device_named(name, cores.get(name, ())) for name in grant.devices)
 
 
 def _within(grant: Grant, now: float) -> float | None:

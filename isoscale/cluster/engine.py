@@ -79,6 +79,7 @@ class Engine:
         now: Callable[[], float],
         policy: str,
         quotas: Mapping[str, int],
+        cores: coordinator.Cores | None = None,
         on_returned: Callable[[ReturnDevices], None] = lambda returned: None,
         on_broken: Callable[[BaseException], None] = lambda error: None,
     ) -> None:
@@ -89,6 +90,7 @@ class Engine:
         self._now = now
         #: may be replaced, in the engine's thread
         self.policy, self.quotas = policy, quotas
+        self._cores: coordinator.Cores = cores or {}
         self._on_returned, self._on_broken = on_returned, on_broken
         self._recorder = Recorder(store, driver)
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -366,7 +368,9 @@ class Engine:
                 run.launch(
                     attempt,
                     grant,
-                    lambda grant: coordinator.prepare(run.directory, record, self._codes, grant, self.variables),
+                    lambda grant: coordinator.prepare(
+                        run.directory, record, self._codes, grant, self._cores, self.variables
+                    ),
                     lambda pid, born: self._recorder.started(job, attempt, pid, born, self._now()),
                 )
             case SendGrant(job, grant):
@@ -383,7 +387,7 @@ class Engine:
 
     def run_of(self, job: str) -> Run:
         if job not in self._runs:
-            self._runs[job] = Run(job, job_directory(self._state, job), self.post, self._now)
+            self._runs[job] = Run(job, job_directory(self._state, job), self.post, self._now, self._cores)
         return self._runs[job]
 
     def _bury(self, job: str) -> None:
@@ -461,7 +465,11 @@ class Engine:
             interval_s=driver.controller.interval_s,
             nodes=tuple(
                 NodePicture(
-                    name=node.name, kind=node.kind, devices=tuple(names), away=frozenset(self.away & set(names))
+                    name=node.name,
+                    kind=node.kind,
+                    devices=tuple(names),
+                    away=frozenset(self.away & set(names)),
+                    cores={name: self._cores[name] for name in names if name in self._cores},
                 )
                 for node, names in zip(self._cluster.nodes, self.device_names, strict=True)
             ),

@@ -49,6 +49,8 @@ class NodePicture:
     devices: tuple[str, ...]
     #: devices that are lent out, reclaimed or broken
     away: frozenset[str] = frozenset()
+    #: that a device's processes run on; one that is not in it has all
+    cores: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

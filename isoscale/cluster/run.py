@@ -69,10 +69,12 @@ Post = Callable[[Any], None]
 
 
 class Run:
-    def __init__(self, job: str, directory: Path, post: Post, now: Callable[[], float]) -> None:
+    def __init__(
+        self, job: str, directory: Path, post: Post, now: Callable[[], float], cores: coordinator.Cores | None = None
+    ) -> None:
         """`now`: the engine's clock, in which deadlines are told."""
         self.job, self.directory = job, directory
-        self._post, self._now = post, now
+        self._post, self._now, self._cores = post, now, cores or {}
         self._orders: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._wake, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         #: who writes into the pipe, or closes it: its number may be another file's a moment later
@@ -114,7 +116,9 @@ class Run:
         self._order(lambda: self._take(attempt, process))
 
     def send(self, grant: Grant) -> None:
-        self._order(lambda: self._tell(grant, lambda handle: coordinator.send_grant(handle, grant, self._now())))
+        self._order(
+            lambda: self._tell(grant, lambda handle: coordinator.send_grant(handle, grant, self._now(), self._cores))
+        )
 
     def pause(self, grant: Grant) -> None:
         self._order(lambda: self._tell(grant, lambda handle: coordinator.pause(handle, grant, self._now())))
@@ -247,7 +251,7 @@ class Run:
         """On the disk also if nobody hears of it: a coordinator that was stopped and wakes up when its devices are
         another job's must not start anything on them."""
         if not self._ask(what):
-            coordinator.write_down(self.directory, self.job, grant)
+            coordinator.write_down(self.directory, self.job, grant, self._cores)
 
     def _ask(self, what: Callable[[JobHandle], object]) -> bool:
         """One that starts is told when it answers first; one that falls silent, by the driver when it answers again.

@@ -80,7 +80,14 @@ def show_nodes(picture: Picture, caller: Caller) -> list[NodeShown]:
                 state = "away"
             known = not holder or caller.only_tenant in (None, picture.tenants.get(holder))
             devices.append(
-                DeviceShown(id=device, node=node.name, kind=node.kind, state=state, job=holder if known else "")
+                DeviceShown(
+                    id=device,
+                    node=node.name,
+                    kind=node.kind,
+                    state=state,
+                    job=holder if known else "",
+                    cores=node.cores.get(device, ()),
+                )
             )
         total = len(node.devices)
         shown.append(

@@ -23,6 +23,7 @@ __all__ = [
     "JobRecord",
     "JobShown",
     "NodeShown",
+    "Reclaim",
     "Role",
     "State",
     "Submission",
@@ -200,6 +201,26 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reclaim:
+    """Devices that the owner of a node wants back: on record from when it was asked for."""
+
+    id: str
+    node: str
+    count: int
+    #: None: when jobs have let go of them in their own time
+    within_s: float | None
+    by: str
+    #: the system that ran then, and the seconds since its start
+    boot: str
+    asked_s: float
+    #: once it is done; `seconds` that it took, None as long as it is not
+    devices: tuple[str, ...] = ()
+    seconds: float | None = None
+    abandoned_s: float = 0.0
+    late: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
     """A row of the log: written in the transaction of what it tells."""
 
@@ -281,6 +302,8 @@ class DeviceShown:
     state: Literal["free", "held", "releasing", "away"]
     #: the job that holds it; "" if nobody, or nobody that the asker may know of
     job: str = ""
+    #: its processes run on these cores only; (): on any
+    cores: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

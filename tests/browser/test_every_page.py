@@ -1,5 +1,5 @@
-"""Every page, in both themes: nothing inline, nothing blocked, nothing silent, nothing that a person cannot use; and what
-hostile names, hostile pages and endless logs make of it."""
+"""Every page, in both themes: nothing inline, nothing blocked, nothing silent, nothing that a person cannot use; and
+what hostile names, hostile pages and endless logs make of it."""
 
 from __future__ import annotations
 

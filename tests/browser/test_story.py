@@ -1,5 +1,5 @@
-"""A job's whole life as a person sees it: submitted, growing, shrinking, losing a process, finished; a service that dies
-and comes back meanwhile; two tabs that agree."""
+"""A job's whole life as a person sees it: submitted, growing, shrinking, losing a process, finished; a service that
+dies and comes back meanwhile; two tabs that agree."""
 
 from __future__ import annotations
 
@@ -33,13 +33,14 @@ def test_a_job_is_watched_from_submission_to_its_digest(
     page = visitor.tab(f"/jobs/{job}")
     page.see("[data-state=running]")
     # Grown to both devices: the page, the table and the map agree.
-    cluster.until(lambda: cluster.page.locator("[data-device]").filter(has_text="watched").count() == 2, "it grew")
+    held = cluster.page.locator("[data-device]").filter(has_text="watched")
+    cluster.until(lambda: held.count() == 2, "it grew")
     served.until_step(job, 3)
     page.see("figure[data-chart=loss] canvas")
     # Shrunk on demand of a person who looks at the page; then one of the two devices is free.
     with served.client() as client:
         client.scale(job, 1)
-    cluster.until(lambda: cluster.page.locator("[data-device]").filter(has_text="watched").count() == 1, "it shrank")
+    cluster.until(lambda: held.count() == 1, "it shrank")
     with served.client() as client:
         client.scale(job, 2)
     cluster.until(
@@ -67,7 +68,7 @@ def test_a_job_is_watched_from_submission_to_its_digest(
     page.see("[data-state=finished]")
     page.see("body", digest[:12])
     jobs.see(f"{row} [data-state=finished]")
-    cluster.until(lambda: cluster.page.locator("[data-device]").filter(has_text="watched").count() == 0, "all is free")
+    cluster.until(lambda: held.count() == 0, "all is free")
     for tab in visitor.tabs:
         tab.check()
 

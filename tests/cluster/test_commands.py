@@ -39,7 +39,7 @@ def isoscale(cluster: Cluster, *words: str, code: int = 0, cwd: Path | None = No
 
 
 def test_a_day_of_a_service(cluster: Cluster, alone: Callable[[int, int], str], tmp_path: Path) -> None:
-    cluster.serve("--policy", "easyscale", "--quotas", "team-b=1")
+    cluster.serve("--policy", "easyscale", "--quotas", "team-b=1", "--pin")
     home = tmp_path / "home"
     home.mkdir()
     script = home / "mine.py"
@@ -73,6 +73,11 @@ def test_a_day_of_a_service(cluster: Cluster, alone: Callable[[int, int], str], 
 
     # The long one has both devices now; one is wanted back, then both.
     cluster.until(lambda: len(cluster.job(long).devices) == 2 and cluster.job(long).state == "running")
+    cores = {device["id"]: device["cores"] for device in json.loads(isoscale(cluster, "devices", "--json"))}
+    assert len({core for (core,) in cores.values()}) == 2
+    for one in live_executors(cluster.directory(long)):
+        assert sorted(os.sched_getaffinity(one.pid)) == cores[one.device]
+    assert os.sched_getaffinity(cluster.coordinator(long)[0]) == os.sched_getaffinity(0)
     assert "free after" in isoscale(cluster, "reclaim", "local", "1", "--within", "20")
     assert len(live_executors(cluster.directory(long))) == 1
     told = json.loads(isoscale(cluster, "devices", "--json"))
@@ -115,6 +120,7 @@ def test_a_day_of_a_service(cluster: Cluster, alone: Callable[[int, int], str], 
         (("jobs", "--cluster", str(tmp_path / "none")), "no such directory; start one: isoscale serve --state"),
         (("serve", "--state", str(tmp_path / "other"), "--policy", "srtf"), "needs to know the future"),
         (("serve", "--state", str(tmp_path / "other"), "--devices", "gpu-x*2"), "gpu-x"),
+        (("serve", "--state", str(tmp_path / "other"), "--devices", "cpu*9999", "--pin"), "--pin=9999 devices: more"),
     ):
         assert said in isoscale(cluster, *words, code=2), words
     assert cluster.stop() == 0

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from isoscale.cluster.api.route import SMALL_BODY, Call, Route
 from isoscale.cluster.auth import Caller, ConflictError, NotFoundError
-from isoscale.cluster.service import Service, make_cluster
+from isoscale.cluster.machine import make_cluster
+from isoscale.cluster.service import Service
 from isoscale.cluster.table import TableQuery, jobs_page
 from isoscale.cluster.whatif.asking import ask_about_day, ask_about_queue, check_policies
 from isoscale.cluster.whatif.question import MAX_JOBS, PolicyAnswer, Question, Source

@@ -114,8 +114,8 @@ class StreamLoader(Loader):
         self._before, self._untold = self.batches.state(), []
         self._made.resize(size)
         has_step = self._has_next()
-        if not has_step:
-            self._tell_all()
+        if not has_step and self.index:
+            self._tell_all()  # the pass ends for its sake
         return has_step
 
     def take_size(self, size: int) -> None:
