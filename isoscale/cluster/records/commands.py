@@ -50,10 +50,7 @@ def commands_of(directory: Path, step: int) -> Commands:
 
 
 def _options(spec: Mapping[str, Any]) -> list[str]:
-    found = [
-        f"--{name} {shlex.quote(str(spec[name]))}"
-        for name, usual in _DEFAULTS.items()
-        if spec.get(name, usual) != usual
-    ]
+    unusual = {name: spec[name] for name, usual in _DEFAULTS.items() if spec.get(name, usual) != usual}
+    found = [f"--{name} {shlex.quote(str(value))}" for name, value in unusual.items()]
     plan = [f"{int(one['step'])}:{int(one['size'])}" for one in spec.get("batch_plan", ())]
     return [*found, f'--batch-plan "{",".join(plan)}"'] if plan else found
