@@ -26,7 +26,7 @@ from isoscale.cluster.lending import Lending, Reclaimed
 from isoscale.cluster.links import Links
 from isoscale.cluster.live import Live
 from isoscale.cluster.machine import make_cluster, pin_devices
-from isoscale.cluster.outcome import outcome_of
+from isoscale.cluster.outcome import INPUT, LOST, MACHINE, outcome_of
 from isoscale.cluster.picture import Picture
 from isoscale.cluster.process import CoordinatorProcess, live_executors
 from isoscale.cluster.recording import load_standing
@@ -135,6 +135,7 @@ class Service:
 
     def open(self) -> None:
         """Look at what is there, then begin to decide."""
+        self._tell_cluster()
         self._warm = WarmKeeper(self.state, self.state / "warm.log")
         self._engine.variables = self._warm.variables()
         self._adopt_all()
@@ -143,6 +144,12 @@ class Service:
         self._forecaster.start()
         self.history.start()
         self._webhooks.start()
+
+    def _tell_cluster(self) -> None:
+        """What it has, for whoever reads the history."""
+        nodes = [(node.name, node.kind, node.num_devices) for node in self._driver.controller.cluster.nodes]
+        with self.store.write(now=self.now()) as tx:
+            tx.event("cluster", nodes=nodes, policy=self._configuration.policy, quotas=dict(self._configuration.quotas))
 
     def _ring(self, event: int) -> None:
         self.bell.ring(event)
@@ -244,9 +251,11 @@ class Service:
     def _may_retry(self, job: str, error: str, failures: int) -> bool:
         """A coordinator that died is followed by another one; an error of the script's own counts against --retries."""
         live = self._engine.live.get(job)
-        if live is None or error == "input":
+        if live is None or error == INPUT:
             return False
-        if error in ("lost", "coordinator died"):
+        if error == MACHINE:
+            return True  # it never began: a full disk is no reason to lose a job, however long it stays full
+        if error in (LOST, "coordinator died"):
             return failures <= max(_DEATHS, live.record.submission.retries)
         return failures <= live.record.submission.retries
 

@@ -53,7 +53,7 @@ function who(info) {
       h(
         "div",
         { class: "menu" },
-        h("div", null, h("strong", null, info.you), h("div", { class: "small quiet" }, `${info.role}, ${info.tenant ? `tenant ${info.tenant}` : "every tenant"}`)),
+        h("div", null, h("strong", null, info.you.replace(/-session$/, "")), h("div", { class: "small quiet" }, `${info.role}, ${info.tenant ? `tenant ${info.tenant}` : "every tenant"}`)),
         h("button", { type: "button", onclick: leave }, "Sign out"),
       ),
     ),

@@ -41,7 +41,7 @@ export function makeChart({ name, title, x = "step", format = figure, tone = "hu
     const uPlot = await load();
     drawn?.destroy();
     const axis = { stroke: colour("ink-3"), grid: { stroke: colour("line"), width: 1 }, ticks: { show: false }, font: "11px system-ui, sans-serif" };
-    const line = { stroke: colour(tone), width: 1.5, points: { show: data[0].length < 2 }, paths: step ? uPlot.paths.stepped({ align: 1 }) : undefined };
+    const line = { stroke: colour(tone), width: 1.5, spanGaps: data.length > 4, points: { show: data[0].length < 2 }, paths: step ? uPlot.paths.stepped({ align: 1 }) : undefined };
     const edge = { stroke: "transparent", width: 0, points: { show: false }, paths: line.paths };
     const options = {
       width: Math.max(120, plot.clientWidth - 16),
@@ -49,7 +49,7 @@ export function makeChart({ name, title, x = "step", format = figure, tone = "hu
       legend: { show: false },
       cursor: { y: false, points: { size: 7 }, drag: { x: Boolean(onZoom), y: false, setScale: false }, sync: sync ? { key: sync } : undefined },
       scales: { x: { time: x === "time" }, y: { distr: isLog ? 3 : 1, range: isLog ? undefined : (u, low, high) => range(low, high, min) } },
-      series: [{}, line, edge, edge],
+      series: [{}, line, edge, edge, ...(data.length > 4 ? [{ stroke: colour("hue-1"), width: 1.5, dash: [5, 4], spanGaps: true, points: { show: false } }] : [])],
       bands: [{ series: [3, 2], fill: colour(tone, 0.18) }],
       axes: [
         { ...axis, size: 28, space: 64, values: x === "time" ? undefined : (u, ticks) => ticks.map(short) },
@@ -69,14 +69,17 @@ export function makeChart({ name, title, x = "step", format = figure, tone = "hu
   }
 
   // Points {x, value, low, high}, and the last value if it is not the last point's.
-  function update(points, { last = points?.value.at(-1), said = null, marked = marks } = {}) {
+  // `also`: a second line, dashed, with an x of its own.
+  function update(points, { last = points?.value.at(-1), said = null, marked = marks, also = null } = {}) {
     setText(nowShown, said ?? (last === undefined || last === null ? NONE : format(last)));
     marks = marked;
     if (!points?.x.length) return;
     none.remove();
+    const before = data?.length;
     data = [points.x, points.value, points.low ?? points.value, points.high ?? points.value];
+    if (also) data = joined(data, also);
     plot.setAttribute("aria-label", `${title}: ${points.x.length} points, last ${format(last)}, lowest ${format(least(data[2]))}, highest ${format(most(data[3]))}`);
-    if (drawn) drawn.setData(data);
+    if (drawn && before === data.length) drawn.setData(data);
     else draw();
   }
 
@@ -103,8 +106,9 @@ export function makeChart({ name, title, x = "step", format = figure, tone = "hu
     if (tip.hidden) return;
     const [xs, value, low, high] = u.data;
     const spread = high[idx] !== low[idx] && value[idx] !== null ? ` (${format(low[idx])} to ${format(high[idx])})` : "";
+    const other = u.data[4]?.[idx] ?? null;
     const near = marks.filter((mark) => Math.abs(u.valToPos(mark.x, "x") - left) < 5).map((mark) => h("div", { class: "soft" }, mark.text));
-    put(tip, h("b", null, format(value[idx])), spread, h("span", { class: "quiet" }, ` ${sayX(xs[idx])}`), near);
+    put(tip, h("b", null, format(value[idx])), other !== null && ` / ${format(other)}`, spread, h("span", { class: "quiet" }, ` ${sayX(xs[idx])}`), near);
     const offset = u.over.offsetLeft + left;
     tip.style.left = `${offset > plot.clientWidth / 2 ? offset - tip.offsetWidth - 4 : offset + 20}px`;
   }
@@ -118,6 +122,18 @@ export function makeChart({ name, title, x = "step", format = figure, tone = "hu
     drawn?.setSize({ width: Math.max(120, width - 16), height: plot.clientHeight - 12 });
   }).observe(plot);
   return { element, update, setLog: (value) => ((isLog = value), redraw()) };
+}
+
+// Two lines with their own x on one: where one has no value it has none.
+function joined([x, ...lines], also) {
+  const all = [...new Set([...x, ...also.x])].sort((a, b) => a - b);
+  const place = new Map(all.map((value, index) => [value, index]));
+  const spread = (xs, values) => {
+    const found = new Array(all.length).fill(null);
+    xs.forEach((value, index) => (found[place.get(value)] = values[index]));
+    return found;
+  };
+  return [all, ...lines.map((values) => spread(x, values)), spread(also.x, also.value)];
 }
 
 function range(low, high, least) {

@@ -18,8 +18,8 @@ const KNOWN = {
   step_s: { title: "Time of a step", tone: "hue-7", min: 0, format: seconds },
 };
 const MISSING = {
-  batch_size: "The batch size never changes: the script declares no batch_sizes.",
-  noise_scale: "The noise scale is measured with --measure-noise K.",
+  batch_size: "The batch size has not changed.",
+  noise_scale: "The noise scale is not measured (--measure-noise K does).",
 };
 
 export function charts(base, jobOf) {
@@ -32,6 +32,7 @@ export function charts(base, jobOf) {
   let made = new Map();
   let story = null;
   let settled = "";
+  const lasts = new Map();
 
   function choice(name, values) {
     return h("div", { class: "chips", role: "group", "aria-label": name }, Object.entries(values).map(([value, label]) => h("button", { type: "button", class: "chip", "aria-pressed": String(address.get(name) === value), onclick: () => address.set({ [name]: value, ...(name === "by" ? { begin: "", end: "" } : {}) }) }, label)));
@@ -86,6 +87,7 @@ export function charts(base, jobOf) {
     keyed(grid, series, (one) => one.name, (one) => chartOf(one.name).element);
     const marked = marks();
     for (const one of series) {
+      lasts.set(one.name, one.last);
       const bad = one.num_bad ? ` (${count(one.num_bad)} not finite)` : "";
       const format = KNOWN[one.name]?.format ?? figure;
       chartOf(one.name).update(one, { last: one.last, said: format(one.last) + bad, marked });
@@ -103,5 +105,5 @@ export function charts(base, jobOf) {
   }
 
   drawTools();
-  return { element, refresh, mark };
+  return { element, refresh, mark, last: (name) => lasts.get(name) ?? null };
 }

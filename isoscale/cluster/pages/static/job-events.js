@@ -22,9 +22,13 @@ export function events(base, alone) {
   let newest = null;
   const table = makeTable({ name: "events", label: "Events", columns: COLUMNS, keyOf: (row) => row.key, walk: true });
   const body = h("div", null, tableSkeleton());
+  let needle = "";
+  let audits = false;
+  const search = h("input", { type: "search", "data-search": true, placeholder: "Filter events  ( / )", "aria-label": "Filter events", oninput: () => ((needle = search.value.trim().toLowerCase()), draw()) });
+  const chip = h("button", { type: "button", class: "chip", "aria-pressed": "false", onclick: () => (chip.setAttribute("aria-pressed", String((audits = !audits))), draw()) }, "Audits");
   const more = h("button", { type: "button", class: "small", onclick: back }, "Older");
   const footer = h("footer", null, more);
-  const element = h("section", { class: "panel" }, h("header", null, h("h2", null, "Events"), h("span", { class: "small quiet" }, "newest first"), h("div", { class: "actions" }, csvButton(table))), body, footer);
+  const element = h("section", { class: "panel" }, h("header", null, h("h2", null, "Events"), h("span", { class: "small quiet" }, "newest first"), h("div", { class: "actions" }, chip, search, csvButton(table))), body, footer);
 
   const take = (page) => page.events.map((one) => ({ ...one, key: `r${one.at}`, source: "run", by: "" }));
 
@@ -48,9 +52,10 @@ export function events(base, alone) {
     const service = alone ? [] : await get(at(`${base}/events`, { limit: 1000 }));
     const rows = [...service.map((one) => ({ ...one, key: `s${one.id}`, source: "service" })), ...run]
       .sort((a, b) => b.t - a.t)
-      .map((row) => ({ ...row, words: words(row.fields) }));
+      .map((row) => ({ ...row, words: words(row.fields) }))
+      .filter((row) => (audits || row.event !== "audit") && (!needle || `${row.event} ${row.by} ${row.words}`.toLowerCase().includes(needle)));
     footer.hidden = older === null;
-    if (!rows.length) return put(body, empty("Nothing happened yet", "Events appear when the job is first looked at by the policy."));
+    if (!rows.length) return put(body, needle ? empty("No event fits", "") : empty("Nothing happened yet", "Events appear when the policy first looks at the job."));
     if (body.firstChild !== table.element) put(body, table.element);
     table.update(rows);
   }

@@ -21,7 +21,7 @@ export function timeline(base, told) {
   const axis = h("div", { class: "axis", "aria-hidden": "true" });
   const figure = h("div", { class: "timeline", role: "img", "aria-label": "Executors and logical workers over time" }, lanes, axis);
   const table = makeTable({ name: "changes", label: "Rescales and faults", columns: COLUMNS, keyOf: (row) => row.key });
-  const none = h("p", { class: "body quiet" }, "No rescale and no fault so far.");
+  const none = h("p", { class: "notes" }, "No rescale and no fault so far.");
   const changes = h("div");
   const element = h(
     "section",

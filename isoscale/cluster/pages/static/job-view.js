@@ -61,9 +61,7 @@ export function forecast(job) {
 const took = (job) => (job.started_s ? `took ${seconds(job.ended_s - job.started_s)}` : "never started");
 
 export function reason(job) {
-  const { why } = job;
-  const place = why.position ? `Place ${why.position} in the queue. ` : "";
-  return h("span", { class: "clip", title: place + why.text }, place && h("b", null, place), why.text);
+  return h("span", { class: "clip", title: job.why.text }, job.why.text);
 }
 
 export const loss = (job) => figure(job.loss);

@@ -71,9 +71,9 @@ export function show(main, info) {
     const found = await get(path);
     const { held, capacity } = found;
     const share = (name) => held[name].map((value, i) => (capacity.value[i] ? value / capacity.value[i] : null));
-    charts.utilisation.update({ x: held.x, value: share("value"), low: share("low"), high: share("high") });
-    charts.queued.update(found.queued);
-    charts.steps_per_s.update(found.steps_per_s);
+    charts.utilisation.update(known({ x: held.x, value: share("value"), low: share("low"), high: share("high") }));
+    charts.queued.update(known(found.queued));
+    charts.steps_per_s.update(known(found.steps_per_s));
   }
 
   keepFresh(history, { everyMs: 10_000, concerns: () => false });
@@ -94,6 +94,12 @@ export function show(main, info) {
       h("button", { type: "button", class: "small", "data-action": "lend", onclick: () => ask("lend", "Lend again", "Devices that were taken back serve jobs again.", [number], "devices are lent again") }, "Lend again"),
     ];
   }
+}
+
+// From the first moment of which something is known: a young cluster fills its charts, too.
+function known(points) {
+  const first = points.value.findIndex((value) => value !== null);
+  return first > 0 ? Object.fromEntries(["x", "value", "low", "high"].map((name) => [name, points[name].slice(first)])) : points;
 }
 
 function panel(title, content, href = "", more = "") {

@@ -2,7 +2,7 @@
 import { addressState, setTwin } from "./address.js";
 import { get } from "./api.js";
 import { h, put, setText } from "./dom.js";
-import { NONE, count, figure, now, percent, plural, seconds, when } from "./format.js";
+import { NONE, clock, count, figure, now, percent, plural, seconds, when } from "./format.js";
 import { charts } from "./job-charts.js";
 import { details } from "./job-details.js";
 import { events } from "./job-events.js";
@@ -40,10 +40,11 @@ export function show(main, info) {
   );
   let shownActions = "";
   let job = null;
+  let lines = null;
   const parts = new Map();
   const makers = {
     overview: () => {
-      const lines = charts(base, () => job);
+      lines = charts(base, () => job);
       const lives = timeline(base, (found) => lines.mark(found));
       return { element: h("div", { class: "stack" }, lines.element, lives.element), refresh: () => Promise.all([lives.refresh(), lines.refresh()]) };
     },
@@ -82,17 +83,18 @@ export function show(main, info) {
   function fill() {
     const over = ENDED.includes(job.state);
     why.hidden = over || !job.why.text;
-    put(why, job.why.position ? h("b", null, `Place ${job.why.position} in the queue. `) : "", job.why.text, job.after.length ? ` After ${job.after.join(", ")}.` : "");
+    put(why, job.why.text, job.after.length ? ` After ${job.after.join(", ")}.` : "");
     put(failure, job.error && over ? problem({ message: job.error, remedy: job.exit_code === null ? "" : `exit code ${job.exit_code}` }) : null);
-    const begun = job.started_s ?? null;
+    const begun = job.started_s;
     numbers.set("Step", count(job.step), job.total ? `of ${count(job.total)} · ${percent(job.step / job.total)}` : "total unknown");
-    numbers.set("Loss", figure(job.loss), over ? "" : "of the last step");
-    numbers.set("Throughput", job.steps_per_s ? figure(job.steps_per_s) : NONE, "steps per second");
-    numbers.set("Devices", over ? NONE : String(job.devices.length || job.executors), `${plural(job.workers, "logical worker")}, at most ${plural(job.max_devices, "device")}`);
+    numbers.set("Loss", figure(job.loss ?? lines?.last("loss")), "of the last step");
+    const mean = over && begun && job.step ? job.step / (job.ended_s - begun) : null;
+    numbers.set("Throughput", figure(job.steps_per_s ?? mean), mean ? "steps per second, mean" : "steps per second");
+    numbers.set("Devices", over ? NONE : String(job.devices.length || job.executors), `at most ${job.max_devices} · ${plural(job.workers, "logical worker")}`);
     numbers.set("Time", begun ? seconds((job.ended_s ?? now()) - begun) : NONE, begun ? "since it first started" : `waits since ${seconds(now() - job.submitted_s)}`);
     const end = job.ended_s ?? job.why.estimated_end_s;
     const range = job.why.end_range_s;
-    numbers.set("Ends", end ? (job.ended_s ? "ended" : end < now() ? "soon" : `in ${seconds(end - now())}`) : NONE, job.ended_s ? new Date(end * 1000).toLocaleString() : range ? `± ${seconds((range[1] - range[0]) / 2)}` : "no forecast");
+    numbers.set("Ends", end ? (job.ended_s ? clock(end) : end < now() ? "soon" : `in ${seconds(end - now())}`) : NONE, job.ended_s ? job.state : range ? `± ${seconds((range[1] - range[0]) / 2)}` : "no forecast");
   }
 
   const failed = (error) => {
