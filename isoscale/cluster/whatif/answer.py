@@ -66,7 +66,7 @@ def _simulated(job: AskedJob, question: Question) -> SimJob:
 
 def _answered(policy: str, outcome: Outcome, *, present: bool) -> PolicyAnswer:
     summary = summarise(outcome)
-    begin = min((job.request.submitted_s for job in outcome.jobs), default=0.0)
+    first = min((job.request.submitted_s for job in outcome.jobs), default=0.0)
     spans: dict[int, list[tuple[float, float, int]]] = {}
     for job, begin, end, devices in outcome.ledger.held:
         of = spans.setdefault(job, [])
@@ -82,7 +82,7 @@ def _answered(policy: str, outcome: Outcome, *, present: bool) -> PolicyAnswer:
         p99_jct_s=_finite(summary.p99_jct_s),
         makespan_s=_finite(summary.makespan_s) if summary.jobs_finished else None,
         mean_queue_s=_finite(summary.mean_queue_s),
-        allocated_utilisation=_utilisation(outcome, begin, begin + summary.makespan_s),
+        allocated_utilisation=_utilisation(outcome, first, first + summary.makespan_s),
         rescales=int(summary.rescales),
         jobs_finished=int(summary.jobs_finished),
         jobs_unfinished=len(outcome.jobs) - int(summary.jobs_finished),
