@@ -148,6 +148,10 @@ class Processes:
             variables[env.FAULT] = fault
         return training_environment(variables, profile_for(self._spec, kind), self._spec.threads)
 
+    def is_found(self, identity: Identity) -> bool:
+        """Whether a process lives that the backend knows by a name."""
+        return self._backend.lives(identity)
+
     def adopt(self, executor: int, identity: Identity, key: str = "") -> bool:
         """One that an earlier coordinator started; False if it is gone."""
         process = self._backend.find(identity, log_of(self._spec, executor))

@@ -29,7 +29,7 @@ from isoscale.runtime.coordinator.shell import Coordinator
 from isoscale.runtime.membership.target import Aside
 from isoscale.types import JobSpec, Placement, Settings
 
-__all__ = ["WARM_UP", "Observer", "RunResult", "local_backend", "resume_job", "run_job"]
+__all__ = ["WARM_UP", "Observer", "RunResult", "backend_for", "local_backend", "resume_job", "run_job"]
 
 #: what a process does that is to fork executors and ranks of the reference
 WARM_UP = "isoscale.runtime.launch:warm_up"
@@ -59,7 +59,7 @@ async def run_job(
     """
     settings = settings or Settings()
     devices = granted_devices(Path(spec.out), devices) if settings.granted else devices
-    backend = backend or local_backend(settings, Path(spec.out))
+    backend = backend or backend_for(settings, Path(spec.out))
     control = Control(Path(spec.out))
     with contextlib.suppress(OSError):  # said where it is needed
         (Path(spec.out) / "logs").mkdir(exist_ok=True)
@@ -108,7 +108,8 @@ async def resume_job(
     with closed_on_error(control):
         job = control.load_job()
         spec = replace(job.spec, out=str(directory.resolve()))  # it may have been moved since
-        alive = survivors(control.load_executors(), machine_id(), born).local
+        backend = backend or backend_for(job.settings, directory)
+        alive = survivors(control.load_executors(), machine_id(), born, backend.lives).local
         if new_code and alive:
             raise still_alive(directory, sorted(alive))
         if until is not None:
@@ -126,7 +127,7 @@ async def resume_job(
         observer,
         security or Security(certificate=job.certificate, key=job.key),
         clock or WallClock(),
-        backend or local_backend(job.settings, directory),
+        backend,
     )
     coordinator.reception.use_code(frozen)
     if not alive:
@@ -151,6 +152,20 @@ def granted_devices(directory: Path, otherwise: DeviceSet) -> DeviceSet:
     """What a service has granted the job; of a grant of nothing the job will hear when it has begun."""
     grant = read_grant(directory)
     return otherwise if grant is None or grant.target is None else grant.target
+
+
+def backend_for(settings: Settings, out: Path) -> Backend:
+    """What the job runs on. Raises UserError."""
+    if settings.ray is None:
+        return local_backend(settings, out)
+    from isoscale.backends.ray_connection import connect
+
+    connect(settings.ray.address)
+    from isoscale.backends.ray import RayBackend
+    from isoscale.backends.ray_nodes import Demand
+
+    demand = Demand(cores=settings.ray.cores, memory_bytes=settings.ray.memory_bytes)
+    return RayBackend(WARM_UP, demand, working_dir=settings.ray.working_dir, warm=settings.warm)
 
 
 def local_backend(settings: Settings, out: Path) -> LocalBackend:
