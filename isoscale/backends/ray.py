@@ -62,8 +62,11 @@ class RayBackend:
     """Used after `ray_connection.connect`."""
 
     def __init__(self, prepare: str, demand: Demand, *, working_dir: str = "", warm: bool = True) -> None:
-        """`prepare`: "module:function" for warm parents. `working_dir`: a directory that Ray brings to every node, where
-        processes then work; "": they work in the coordinator's, which all nodes have. `warm`: processes are forked from warm parents."""
+        """`prepare`: "module:function" for warm parents, from which processes are forked if `warm`.
+
+        `working_dir`: a directory that Ray brings to every node, where processes then work; "": they work in the
+        coordinator's, which all nodes have.
+        """
         self._prepare = prepare
         self._demand = demand
         self._is_warm = warm
@@ -144,6 +147,18 @@ class RayBackend:
         self._over.set()
 
     # ---- nodes ----
+
+    def refresh(self) -> None:
+        """For whoever does not `listen`."""
+        self._seen = self._look()
+
+    def offers(self) -> tuple[Offer, ...]:
+        """All, on nodes that drain too."""
+        return self._seen.offers
+
+    def draining(self, offer: Offer) -> float | None:
+        """Seconds that its node has left; None if it stays."""
+        return (self._seen.draining or {}).get(offer.node.id)
 
     def _usable(self) -> dict[str, tuple[Device, Offer]]:
         """Devices on nodes that stay."""

@@ -12,7 +12,7 @@ import threading
 from isoscale import env
 from isoscale.errors import UserError
 
-__all__ = ["check_installed", "connect", "own_address"]
+__all__ = ["check_installed", "cluster_address", "connect", "own_address"]
 
 _REACH_S = 5.0
 _STORE_BYTES = 80 * 2**20
@@ -32,6 +32,7 @@ def connect(address: str) -> None:
     Raises UserError if nobody is there. Does nothing if this process is connected.
     """
     check_installed()
+    address = address or env.ray_address() or ""
     import ray
 
     if ray.is_initialized():
@@ -64,6 +65,13 @@ def _connect(address: str) -> None:
         return
     env.set_variable("RAY_USAGE_STATS_ENABLED", "0")
     ray.init(address="local", include_dashboard=False, object_store_memory=_STORE_BYTES, **options)
+
+
+def cluster_address() -> str:
+    """HOST:PORT of the head to which this process is connected."""
+    import ray
+
+    return str(ray.get_runtime_context().gcs_address)
 
 
 def own_address() -> str:

@@ -1,4 +1,4 @@
-"""Options of commands whose jobs run on a Ray cluster, and what is made of them. Imports Ray only if it is asked for."""
+"""Options of commands whose jobs run on a Ray cluster, and what is made of them. Imports Ray only if asked for."""
 
 from __future__ import annotations
 

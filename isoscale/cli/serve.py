@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +12,7 @@ from rich.console import Console
 
 from isoscale import __version__, limits
 from isoscale.cli.numbers import in_range
+from isoscale.cli.on_ray import Address, Cores, Memory, ray_options
 from isoscale.cli.outcome import ToldExit
 from isoscale.errors import UserError
 
@@ -29,7 +32,10 @@ def serve(
             help='Devices of this machine, such as "cpu*4".  \\[default: one for each core]', show_default=False
         ),
     ] = None,
-    backend: Annotated[str, typer.Option(help="Where jobs run: local.")] = "local",
+    backend: Annotated[str, typer.Option(help="Where jobs run: local or ray.")] = "local",
+    address: Address = None,
+    cores: Cores = None,
+    memory: Memory = None,
     policy: Annotated[
         str, typer.Option(metavar="NAME[(options)]", help="Who gets which devices; isoscale simulate --list-policies.")
     ] = "easyscale",
@@ -79,15 +85,15 @@ def serve(
         raise UserError(field="serve", value="cluster", problem=problem, remedy=remedy) from None
     from isoscale.cluster import faults
     from isoscale.cluster.rebuild import rebuild as make_anew
-    from isoscale.cluster.server import Listening
+    from isoscale.cluster.server import BEGIN_AGAIN, Listening
     from isoscale.cluster.server import serve as run
     from isoscale.cluster.service import Configuration, make_cluster, one_policy
     from isoscale.cluster.webhooks import check_address
 
-    if backend != "local":
-        raise UserError(
-            field="--backend", value=backend, problem="not there yet", remedy="leave it out: local is this machine"
-        )
+    ray = ray_options(backend, address=address, cores=cores, memory=memory)
+    if ray is not None and devices is not None:
+        problem, remedy = "a Ray cluster's nodes say which devices there are", "leave it out"
+        raise UserError(field="--devices", value=devices, problem=problem, remedy=remedy)
     if interval is not None and interval != 0:
         limits.within(interval, "--interval", limits.INTERVAL_S)
     faults.arm()
@@ -95,6 +101,7 @@ def serve(
     configuration = Configuration(
         state=state.absolute(),
         devices=devices or f"cpu*{_cores()}",
+        ray=ray,
         policy=policy,
         interval_s=interval,
         quotas=parse_quotas(quotas),
@@ -115,12 +122,14 @@ def serve(
         )
 
     def ready(url: str, service: Service) -> None:
-        console.print(
-            f"serving {url}  ({configuration.devices}, policy {policy}); state and token in {state}", soft_wrap=True
-        )
+        shown = configuration.devices if ray is None else "a Ray cluster"
+        console.print(f"serving {url}  ({shown}, policy {policy}); state and token in {state}", soft_wrap=True)
         console.print("jobs run as this user; Ctrl-C ends the service, not its jobs", style="dim", soft_wrap=True)
 
-    raise ToldExit(run(configuration, listening, ready))
+    code = run(configuration, listening, ready)
+    if code == BEGIN_AGAIN:
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+    raise ToldExit(code)
 
 
 def parse_quotas(text: str | None) -> dict[str, int]:
@@ -143,6 +152,4 @@ def parse_quotas(text: str | None) -> dict[str, int]:
 
 
 def _cores() -> int:
-    import os
-
     return len(os.sched_getaffinity(0))

@@ -26,10 +26,20 @@ from isoscale.runtime.control.job_handle import JobHandle
 from isoscale.scheduling.driving import Grant, GrantReported
 from isoscale.types import JobSpec, Settings
 
-__all__ = ["Start", "cancel", "granted_devices", "pause", "prepare", "report_of", "send_grant", "write_down"]
+__all__ = [
+    "SETTINGS",
+    "Start",
+    "cancel",
+    "granted_devices",
+    "pause",
+    "prepare",
+    "report_of",
+    "send_grant",
+    "write_down",
+]
 
 #: a job that a service runs may be asked to leave at any time, and must have something to go on from if it dies
-_SETTINGS = Settings(granted=True)
+SETTINGS = Settings(granted=True)
 _ENTRY = "isoscale.cli.coordinate"
 
 
@@ -42,7 +52,14 @@ class Start:
     environment: dict[str, str]
 
 
-def prepare(directory: Path, record: JobRecord, codes: Codes, grant: Grant, variables: Mapping[str, str]) -> Start:
+def prepare(
+    directory: Path,
+    record: JobRecord,
+    codes: Codes,
+    grant: Grant,
+    variables: Mapping[str, str],
+    settings: Settings = SETTINGS,
+) -> Start:
     """Everything that a coordinator finds in its directory. `variables` are for it. Raises UserError, OSError."""
     manifest = codes.manifest(record.submission.code)
     codes.give_to(record.submission.code, directory)
@@ -52,7 +69,7 @@ def prepare(directory: Path, record: JobRecord, codes: Codes, grant: Grant, vari
     devices = granted.target or DeviceSet((("cpu", 1),))
     if not (control / "job.json").exists():
         spec = _spec(record.submission, manifest.script, manifest.module, directory, devices)
-        write_json_atomic(control / "job.json", msgspec.to_builtins(saved(spec, _SETTINGS, devices, []), enc_hook=str))
+        write_json_atomic(control / "job.json", msgspec.to_builtins(saved(spec, settings, devices, []), enc_hook=str))
     write_grant(directory, granted)
     cwd = Path(manifest.cwd)
     if not cwd.is_dir():

@@ -27,6 +27,7 @@ from isoscale.cluster.learning import Learner, first_guess
 from isoscale.cluster.live import Live
 from isoscale.cluster.outcome import Outcome
 from isoscale.cluster.picture import Estimate, JobPicture, NodePicture, Picture
+from isoscale.cluster.process import Executors, LocalExecutors
 from isoscale.cluster.recording import Recorder
 from isoscale.cluster.run import Ended, Run, Seen
 from isoscale.cluster.state_directory import job_directory
@@ -96,6 +97,9 @@ class Engine:
         self.away: set[str] = set()
         #: environment of coordinators
         self.variables: Mapping[str, str] = {}
+        #: where their executors run, and how to find those
+        self.settings = coordinator.SETTINGS
+        self.executors: Executors = LocalExecutors()
         self.estimates: Mapping[str, Estimate] = {}
         #: called after a turn that changed something
         self.on_change: Callable[[], None] = lambda: None
@@ -364,7 +368,9 @@ class Engine:
                 run.launch(
                     attempt,
                     grant,
-                    lambda grant: coordinator.prepare(run.directory, record, self._codes, grant, self.variables),
+                    lambda grant: coordinator.prepare(
+                        run.directory, record, self._codes, grant, self.variables, self.settings
+                    ),
                     lambda pid, born: self._recorder.started(job, attempt, pid, born, self._now()),
                 )
             case SendGrant(job, grant):
@@ -381,7 +387,7 @@ class Engine:
 
     def run_of(self, job: str) -> Run:
         if job not in self._runs:
-            self._runs[job] = Run(job, job_directory(self._state, job), self.post, self._now)
+            self._runs[job] = Run(job, job_directory(self._state, job), self.post, self._now, self.executors)
         return self._runs[job]
 
     def _bury(self, job: str) -> None:

@@ -16,6 +16,7 @@ from concurrent.futures import Future, InvalidStateError
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from isoscale import limits
 from isoscale.backends.host_id import machine_id
@@ -30,7 +31,7 @@ from isoscale.cluster.forecast import Forecaster
 from isoscale.cluster.live import Live
 from isoscale.cluster.outcome import outcome_of
 from isoscale.cluster.picture import Picture
-from isoscale.cluster.process import CoordinatorProcess, live_executors
+from isoscale.cluster.process import CoordinatorProcess
 from isoscale.cluster.recording import load_standing
 from isoscale.cluster.state_directory import StateDirectory, job_directory
 from isoscale.cluster.store import Store
@@ -52,6 +53,10 @@ from isoscale.scheduling.driving import (
 from isoscale.scheduling.policy import Policy, policy_names
 from isoscale.scheduling.state import Cluster, Node
 from isoscale.sim.run import parse_policies
+from isoscale.types import RayOptions
+
+if TYPE_CHECKING:
+    from isoscale.cluster.on_ray import RayDevices
 
 __all__ = ["Configuration", "Reclaimed", "Service", "make_cluster", "one_policy"]
 
@@ -73,6 +78,8 @@ _MAX_RECLAIMS = 16
 class Configuration:
     state: Path
     devices: str = "cpu*2"
+    #: its devices are those of a Ray cluster, instead
+    ray: RayOptions | None = None
     policy: str = "easyscale"
     #: None: as suits the policy
     interval_s: float | None = None
@@ -100,7 +107,10 @@ class Service:
         self._configuration = configuration
         instant = Instant()
         self.now: Callable[[], float] = instant.unix_now
-        cluster = make_cluster(configuration.devices)
+        self._ray = ray_devices(configuration.ray)
+        cluster = make_cluster(configuration.devices) if self._ray is None else self._ray.cluster()
+        #: it ends so that another one begins, with devices that this one does not know
+        self.begins_again = False
         label, policy = one_policy(configuration.policy)
         made = policy()
         interval = configuration.interval_s
@@ -152,9 +162,14 @@ class Service:
         """Look at what is there, then begin to decide."""
         self._warm = WarmKeeper(self.state, self.state / "warm.log")
         self._engine.variables = self._warm.variables()
+        if self._ray is not None:
+            self._engine.variables |= self._ray.variables()
+            self._engine.settings, self._engine.executors = self._ray.settings(), self._ray
         self._adopt_all()
         self._engine.on_change = self._forecaster.wake
         self._engine.start()
+        if self._ray is not None:
+            self._ray.watch(self._on_gone, self._on_drain, self._on_come)
         self._forecaster.start()
         self._webhooks.start()
 
@@ -183,6 +198,8 @@ class Service:
         self._webhooks.close()
         if self._warm is not None:
             self._warm.close()
+        if self._ray is not None:
+            self._ray.close()
         self.store.close()
         self._directory.close()
 
@@ -321,6 +338,24 @@ class Service:
             with contextlib.suppress(InvalidStateError):
                 answer.set_result(returned)
 
+    # ---- nodes that come and go ----
+
+    def _on_gone(self, devices: list[str]) -> None:
+        def lose(engine: Engine) -> list[Happening]:
+            with self.store.write(now=self.now()) as tx:
+                tx.event("devices_gone", devices=devices)
+            engine.away.update(devices)
+            return [DeviceFailed(device, "its node is gone") for device in devices]
+
+        self._engine.call(lose)
+
+    def _on_drain(self, node: int, count: int, left_s: float) -> None:
+        self._engine.post(ReclaimAsked(f"drain-{uuid.uuid4().hex[:8]}", node, count, self.now() + left_s))
+
+    def _on_come(self) -> None:
+        self.begins_again = True
+        self.on_end()
+
     # ---- failing ----
 
     def _may_retry(self, job: str, error: str, failures: int) -> bool:
@@ -386,9 +421,20 @@ class Service:
             if not process.is_alive():
                 process.close()
                 process = None
-        alive = () if rebooted else tuple(sorted({one.device for one in live_executors(directory)}))
+        # Of this machine nothing has outlived a boot; other machines know nothing of it.
+        dead = rebooted and self._ray is None
+        alive = () if dead else tuple(sorted({one.device for one in self._engine.executors.live(directory)}))
         outcome = outcome_of(directory)
         return Found(outcome=outcome, is_up=process is not None, alive=alive), process
+
+
+def ray_devices(options: RayOptions | None) -> RayDevices | None:
+    """None: this machine's devices. Raises UserError."""
+    if options is None:
+        return None
+    from isoscale.cluster.on_ray import RayDevices
+
+    return RayDevices(options)
 
 
 def make_cluster(devices: str) -> Cluster:
