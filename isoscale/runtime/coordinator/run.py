@@ -95,6 +95,7 @@ async def resume_job(
     devices: DeviceSet | None = None,
     plan: Sequence[tuple[int, DeviceSet]] | None = None,
     until: int | None = None,
+    address: str | None = None,
     clock: Clock | None = None,
     backend: Backend | None = None,
 ) -> RunResult:
@@ -102,13 +103,14 @@ async def resume_job(
 
     With `new_code` from a checkpoint only, and with the script as it is now. `devices` and `plan` take the place of
     those that it was asked for last (`devices` alone of both), `until` that of its limit of steps, for which a job that
-    has reached it goes on. Raises UserError.
+    has reached it goes on. `address`: the Ray cluster on which it goes on. Raises UserError.
     """
     control = Control(directory, field="DIR")
     with closed_on_error(control):
         job = control.load_job()
+        settings = job.settings if address is None else _on_cluster(job.settings, address)
         spec = replace(job.spec, out=str(directory.resolve()))  # it may have been moved since
-        backend = backend or backend_for(job.settings, directory)
+        backend = backend or backend_for(settings, directory)
         alive = survivors(control.load_executors(), machine_id(), born, backend.lives).local
         if new_code and alive:
             raise still_alive(directory, sorted(alive))
@@ -120,7 +122,7 @@ async def resume_job(
     target = devices or DeviceSet.parse(job.target)
     coordinator = Coordinator(
         frozen.of(spec),
-        job.settings,
+        settings,
         granted_devices(directory, target) if job.settings.granted else target,
         plan,
         control,
@@ -135,6 +137,17 @@ async def resume_job(
     if devices is None and not job.settings.granted:
         coordinator.membership.goal.aside = [Aside(*one) for one in job.aside]
     return await coordinator.run(coordinator.take_over, heed_signals=heed_signals)
+
+
+def _on_cluster(settings: Settings, address: str) -> Settings:
+    """The same on another Ray cluster, or on the same one whose head has another address now. Raises UserError."""
+    if settings.ray is None:
+        problem, remedy = "this job does not run on a Ray cluster", "go on there: isoscale run --resume --backend ray"
+        raise UserError(field="--address", value=address, problem=problem, remedy=remedy)
+    from isoscale.backends.ray_connection import connect, own_address
+
+    connect(address)
+    return replace(settings, host=own_address(), ray=replace(settings.ray, address=address))
 
 
 def _train_until(spec: JobSpec, until: int, control: Control, alive: list[int]) -> JobSpec:
