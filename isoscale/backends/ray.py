@@ -36,8 +36,8 @@ __all__ = ["NAMESPACE", "RayBackend", "end_actors", "live_identity"]
 
 #: of all named actors
 NAMESPACE = "isoscale"
-#: an actor whose node has no room waits for ever; importing torch may take a minute on a busy node
-_START_S = 120.0
+#: an actor whose node has no room waits for ever; importing torch may take minutes on a busy node
+_START_S = 180.0
 _LOOK_S = 1.0
 _ANSWER_S = 10.0
 #: nodes on which processes are prepared before the first one is asked for

@@ -76,30 +76,25 @@ class ExecutorActor:
         self._backend = LocalBackend(warm=parents)
         self._process: LocalProcess | None = None
         self._swept = asyncio.Event()
-        self._began = False
         # Before it is needed: it takes as long as a fork takes in all.
         self._guard = subprocess.Popen(
             [sys.executable, "-P", PROGRAM], stdin=subprocess.PIPE, start_new_session=True, text=True
         )
-        self._tasks = [asyncio.ensure_future(self._end_if_unused())]
+        self._unused = asyncio.ensure_future(self._end_if_unused())
 
     async def start(self, launch: Launch, conditions: Conditions, *, cwd_is_mine: bool, name: str) -> Identity:
         """`cwd_is_mine`: the process works where Ray has put this actor. Raises StartError."""
-        self._began = True
         conditions.take_on()
         if cwd_is_mine:
             launch = replace(launch, cwd=Path.cwd())
         if visible := _visible_devices():
             launch = replace(launch, environment={**launch.environment, **visible})
-        try:
-            self._process = await self._backend.start(launch, self._device)
-        except BaseException:
-            self._began = False
-            raise
+        self._process = await self._backend.start(launch, self._device)
         identity = replace(self._process.identity, name=name)
         marks = [mark.decode(errors="surrogateescape") for mark in marks_of(launch.environment)]
         self._tell_guard({"pid": identity.pid, "born": identity.born, "marks": marks})
-        self._tasks.append(asyncio.ensure_future(self._watch(self._process)))
+        self._watched = asyncio.ensure_future(self._watch(self._process))
+        self._unused.cancel()
         self._identity = identity
         return identity
 
@@ -145,8 +140,7 @@ class ExecutorActor:
 
     async def _end_if_unused(self) -> None:
         await asyncio.sleep(_IDLE_S)
-        if not self._began:
-            self._leave()
+        self._leave()
 
     def _tell_guard(self, what: Any) -> None:
         pipe = self._guard.stdin

@@ -48,7 +48,6 @@ def guard(told: IO[str]) -> None:
 
 
 if __name__ == "__main__":
-    os.setsid()
     if os.fork():
         os._exit(0)
     sys.path.append(str(Path(PROGRAM).parents[2]))
