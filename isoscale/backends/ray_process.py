@@ -15,8 +15,10 @@ from isoscale.backends.seam import Identity
 
 __all__ = ["RayProcess", "answer"]
 
-#: how long an actor may take to do what takes no time, before it is ended instead
+#: how long an actor may take to do what takes no time
 _ANSWER_S = 10.0
+#: how long one that was killed may take to be gone, before its actor is ended, and after that
+_DEATH_S, _SILENCE_S = 10.0, 10.0
 #: how long what an executor left behind may take to end
 _SWEEP_S = 30.0
 
@@ -37,20 +39,25 @@ class RayProcess:
         self._asks = False
         self._tasks: set[asyncio.Task[None]] = set()
         #: how it ended
-        self._end = asyncio.ensure_future(self._watch())
+        self._end: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._later(self._watch())
 
     async def wait(self) -> str:
         return await asyncio.shield(self._end)
 
-    async def _watch(self) -> str:
-        while True:
+    async def _watch(self) -> None:
+        while not self._end.done():
             try:
                 reason, self._last = await answer(self._actor.wait.remote())
-                return str(reason)
+                self._ended(str(reason))
             except ray.exceptions.ActorUnavailableError:
                 await asyncio.sleep(1.0)  # the network may come back; our own heartbeat judges meanwhile
             except ray.exceptions.RayError as error:
-                return f"ended with its Ray actor: {_why(error)}"
+                self._ended(f"ended with its Ray actor: {_why(error)}")
+
+    def _ended(self, reason: str) -> None:
+        if not self._end.done():
+            self._end.set_result(reason)
 
     def is_stopped(self) -> bool:
         """As of the last time that somebody asked: the answer takes a moment."""
@@ -77,14 +84,19 @@ class RayProcess:
             self._later(self._make_sure())
 
     async def _make_sure(self) -> None:
-        """An actor that does not do as it is told is ended, and takes its process with it."""
-        if not (await asyncio.wait({self._end}, timeout=_ANSWER_S))[0]:
+        """An actor that does not do as it is told is ended, and takes its process with it.
+
+        If nothing is heard of that either its node is gone, which Ray may not say for a minute: nobody waits for it.
+        """
+        if not (await asyncio.wait({self._end}, timeout=_DEATH_S))[0]:
             with contextlib.suppress(ray.exceptions.RayError, ValueError):
                 ray.kill(self._actor, no_restart=True)
+            await asyncio.wait({self._end}, timeout=_SILENCE_S)
+            self._ended("ended: its Ray node does not answer")
 
     async def sweep(self) -> None:
         with contextlib.suppress(ray.exceptions.RayError, TimeoutError):
-            async with asyncio.timeout(_SWEEP_S):
+            async with asyncio.timeout(_SILENCE_S if self._end.result().startswith("ended") else _SWEEP_S):
                 await answer(self._actor.swept.remote())
         # What it takes of its node is free at once.
         with contextlib.suppress(ray.exceptions.RayError, ValueError):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from isoscale.backends.ray import RayBackend
@@ -30,6 +32,8 @@ class Nodes:
         self.cluster.add_node(num_cpus=0, include_dashboard=False, object_store_memory=_STORE_BYTES)
         self.address: str = self.cluster.address
         self._nodes: list[Any] = []
+        #: those that are gone, too
+        self._all: list[Any] = []
 
     def have(self, count: int, *, cores: int = 1, **options: Any) -> list[Any]:
         """So many nodes with one device of kind `cpu` each; those that are missing are started."""
@@ -40,6 +44,7 @@ class Nodes:
     def add(self, *, cores: int = 1, **options: Any) -> Any:
         node = self.cluster.add_node(num_cpus=cores, object_store_memory=_STORE_BYTES, **options)
         self._nodes.append(node)
+        self._all.append(node)
         return node
 
     def kill(self, node: Any) -> None:
@@ -57,6 +62,9 @@ class Nodes:
 
         ray.shutdown()
         self.cluster.shutdown()
+        for node in self._all:  # nobody was left to do it
+            for directory in Path("/tmp").glob(f"isoscale-ray-{node.node_id[:12]}-*"):
+                shutil.rmtree(directory, ignore_errors=True)
 
 
 class OnRay:

@@ -17,6 +17,7 @@ from isoscale.backends.system import born
 from isoscale.testing import Nursery, RunningJob, short_job_path, start
 from isoscale.testing.chaos import Result, compare, result_of, undisturbed
 from tests.ray.nodes import Nodes
+from tests.security.test_tls import certificate
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(600)]
 
@@ -86,10 +87,11 @@ def drain(nodes: Nodes, node: Any) -> None:
     subprocess.run(command, check=True, capture_output=True, timeout=120)
 
 
-def test_nodes_come_and_go(nodes: Nodes, begin: Callable[..., RunningJob], expected: Result) -> None:
+def test_nodes_come_and_go(nodes: Nodes, begin: Callable[..., RunningJob], expected: Result, tmp_path: Path) -> None:
     """Growth over nodes, a node killed in mid-step, one that drains, an actor killed, and a coordinator."""
     nodes.have(3)
-    job = begin(executors=1)
+    pem, key = certificate(tmp_path, "ray", names=f"IP:{nodes.address.rpartition(':')[0]}")
+    job = begin(executors=1, options=["--certificate", str(pem), "--key", str(key)])
     job.wait_step(2)
     job.scale(3)
     first, second, third = job.wait_members(3)

@@ -124,6 +124,10 @@ class Processes:
         running = {process.identity.device for process in self._by_executor.values()}
         return running | {*self._starting.values()} | {*self._unswept.values()}
 
+    def near(self) -> set[int]:
+        """Those of whose end the system tells at once; of others a connection that is gone may say it first."""
+        return {executor for executor, process in self._by_executor.items() if not process.identity.name}
+
     def device_of(self, executor: int) -> str:
         """ "" if its process is not known here."""
         process = self._by_executor.get(executor)

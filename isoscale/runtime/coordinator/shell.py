@@ -320,8 +320,10 @@ class Coordinator:
             self._warn(warning)
             for executor, verdict in condemned:
                 self._kill(executor, verdict)
-            for executor, reason in self._remote.lost(now, set(self._processes)):
+            for executor, reason in self._remote.lost(now, self._processes.near()):
                 self._do(functools.partial(self.membership.on_lost, executor, reason))
+                if executor in self._processes:
+                    self._processes.kill(executor, reason)
                 self._save_executors()
             if self._deferred is None:
                 self._perform(self.membership.on_tick(now))
@@ -330,7 +332,8 @@ class Coordinator:
 
     def _kill(self, executor: int, verdict: KillReason) -> None:
         """What this coordinator ends on its own judgement, as opposed to the end of the job."""
-        if not self._watch.end(executor, verdict, self.reception.hellos.get(executor)):
+        here = self._watch.end(executor, verdict, self.reception.hellos.get(executor))
+        if not here or executor not in self._processes.near():  # whoever is far may be out of reach
             self._do(functools.partial(self.membership.on_lost, executor, verdict.reason))
             self._save_executors()
 
