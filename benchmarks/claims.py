@@ -21,12 +21,13 @@ from benchmarks.lib.claims import Parts
 from benchmarks.lib.measure import RESULTS
 from benchmarks.lib.processes import ROOT
 from benchmarks.overhead.claims import PARTS as OVERHEAD
+from benchmarks.ray.claims import PARTS as RAY
 from benchmarks.recipes.claims import PARTS as RECIPES
 from benchmarks.scheduling.claims import PARTS as SCHEDULING
 from benchmarks.simulate.claims import PARTS as SIMULATE
 
 PAGE = ROOT / "docs" / "claims.md"
-_PARTS: Parts = OVERHEAD | HETEROGENEOUS | ELASTIC | DATA | RECIPES | SIMULATE | SCHEDULING | ANALYZE | BATCHES
+_PARTS: Parts = OVERHEAD | HETEROGENEOUS | ELASTIC | DATA | RECIPES | SIMULATE | SCHEDULING | ANALYZE | BATCHES | RAY
 
 _INTRODUCTION = """# Claims and measurements
 

@@ -219,7 +219,8 @@ class RayBackend:
             "get_if_exists": True,
         }
         with contextlib.suppress(ray.exceptions.RayError, ValueError):
-            ray.remote(WarmActor).options(**options).remote(directory, self._prepare, dict(environment))
+            warm = ray.remote(WarmActor).options(**options).remote(directory, self._prepare)
+            warm.prepare.remote(dict(environment))
         return directory
 
 

@@ -27,7 +27,7 @@ from isoscale.backends.local import LocalBackend
 from isoscale.backends.local_process import LocalProcess
 from isoscale.backends.ray_guard import PROGRAM
 from isoscale.backends.seam import Device, Identity, Launch
-from isoscale.backends.warm import WarmParents
+from isoscale.backends.warm import UnavailableError, WarmParents
 from isoscale.backends.warm_sharing import Keeper, Lender
 
 __all__ = ["Conditions", "ExecutorActor", "WarmActor"]
@@ -165,15 +165,16 @@ class ExecutorActor:
 class WarmActor:
     """Keeps a warm parent for one environment on one node, for all executors there and whoever started them."""
 
-    def __init__(self, directory: str, prepare: str, environment: dict[str, str]) -> None:
+    def __init__(self, directory: str, prepare: str) -> None:
         """`prepare`: "module:function", what a warm parent does before it forks anybody."""
         self._directory = Path(directory)
         self._keeper = Keeper(self._directory, WarmParents(prepare, Path(os.devnull)))
-        self._keeper.prepare(environment)
         threading.Thread(target=self._serve, daemon=True).start()
 
-    def ping(self) -> bool:
-        return True
+    def prepare(self, environment: dict[str, str]) -> None:
+        """In a call, since Ray keeps what an actor is made with. By the socket, which one thread serves."""
+        with contextlib.suppress(UnavailableError):
+            Lender(self._directory).borrow(environment).close()
 
     def _serve(self) -> None:
         used = time.monotonic()

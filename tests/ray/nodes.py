@@ -72,9 +72,9 @@ class OnRay:
 
     remove: Callable[[Device], None]
 
-    def make(self) -> RayBackend:
+    def make(self, **options: Any) -> RayBackend:
         connect(os.environ[ADDRESS])
-        return RayBackend(WARM_UP, Demand(cores=1))
+        return RayBackend(WARM_UP, Demand(cores=1), **options)
 
     def kind(self) -> str:
         return "cpu"

@@ -16,7 +16,7 @@ import pytest
 from isoscale.backends.system import born
 from isoscale.testing import Nursery, RunningJob, short_job_path, start
 from isoscale.testing.chaos import Result, compare, result_of, undisturbed
-from tests.ray.nodes import Nodes
+from tests.ray.nodes import ADDRESS, Nodes
 from tests.security.test_tls import certificate
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(600)]
@@ -55,6 +55,45 @@ def begin(nodes: Nodes, nursery: Nursery, tmp_path: Path) -> Iterator[Callable[.
         job.close()
 
 
+def test_the_head_is_lost_and_another_cluster_takes_its_place(
+    nursery: Nursery, expected: Result, tmp_path: Path
+) -> None:
+    """Without a GCS that survives it a head takes all nodes along: the job goes on from its newest checkpoint."""
+    import ray
+
+    ray.shutdown()  # of the cluster that other tests have; they connect again
+    first = Nodes()
+    first.have(2)
+    given = ["--backend", "ray", "--address", first.address, "--no-rebalance"]
+    arguments = ["4", "0.04", "0", "wait", "track"]
+    job = start(
+        short_job_path(),
+        out=tmp_path / "run",
+        nursery=nursery,
+        options=given,
+        executors=2,
+        checkpoint_every=5,
+        script_args=arguments,
+    )
+    second = None
+    try:
+        job.wait_step(12)
+        before = job.pids()
+        job.kill_coordinator()
+        for executor, pid in before.items():
+            job.did("kill", executor, pid)
+        first.close()
+        job.wait_for(lambda: not any(map(born, before.values())), "the end of executors whose nodes are gone")
+        second = Nodes()
+        second.have(2)
+        job.resume("--address", second.address)
+        ends_the_same(job, expected)
+        assert len(job.events("restart")) == 1
+    finally:
+        job.close()
+        (second or first).close()
+
+
 def ends_the_same(job: RunningJob, expected: Result) -> None:
     job.hurry()
     assert job.wait() == 0, job.output()
@@ -75,7 +114,9 @@ def actor_pid(job: RunningJob, executor: int) -> int:
     import ray
 
     from isoscale.backends.ray import NAMESPACE
+    from isoscale.backends.ray_connection import connect
 
+    connect(os.environ[ADDRESS])
     known = json.loads((job.directory / "control" / "executors.json").read_text())
     return int(ray.get(ray.get_actor(known[str(executor)]["name"], namespace=NAMESPACE).pid.remote(), timeout=60))
 
