@@ -16,12 +16,13 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import ray
 import ray.exceptions
+from ray._private.state import available_resources_per_node
 from ray._private.state import state as ray_state
 
 from isoscale import env
@@ -52,7 +53,9 @@ class _Seen:
 
     offers: tuple[Offer, ...] = ()
     #: seconds left, by id of the node
-    draining: Mapping[str, float] | None = None
+    draining: Mapping[str, float] = field(default_factory=dict)
+    #: CPUs that nobody has taken, by id of the node
+    free_cores: Mapping[str, float] = field(default_factory=dict)
 
     def devices(self) -> dict[str, tuple[Device, Offer]]:
         return {device.id: (device, offer) for offer in self.offers for device in offer.devices()}
@@ -83,9 +86,9 @@ class RayBackend:
 
     def free_device(self, kind: str, taken: Collection[str]) -> Device:
         usable = self._usable()
-        for device, _ in usable.values():
-            if device.kind == kind and device.id not in taken:
-                return device
+        free = [found for found in usable.values() if found[0].kind == kind and found[0].id not in taken]
+        if free:  # best where no other job is, which only Ray knows
+            return min(free, key=lambda found: not self._has_room(found[1]))[0]
         kinds = ", ".join(sorted({device.kind for device, _ in usable.values()})) or "none"
         there = f"the cluster has {len(usable)} devices (kinds: {kinds}), {len(taken)} are taken"
         raise StartError(what=kind, reason=f"no device is free: {there}")
@@ -158,13 +161,15 @@ class RayBackend:
 
     def draining(self, offer: Offer) -> float | None:
         """Seconds that its node has left; None if it stays."""
-        return (self._seen.draining or {}).get(offer.node.id)
+        return self._seen.draining.get(offer.node.id)
 
     def _usable(self) -> dict[str, tuple[Device, Offer]]:
         """Devices on nodes that stay."""
         seen = self._seen
-        draining = seen.draining or {}
-        return {name: found for name, found in seen.devices().items() if found[1].node.id not in draining}
+        return {name: found for name, found in seen.devices().items() if found[1].node.id not in seen.draining}
+
+    def _has_room(self, offer: Offer) -> bool:
+        return self._seen.free_cores.get(offer.node.id, 0.0) >= self._demand.cores
 
     def _look(self) -> _Seen:
         nodes = [node for fields in ray.nodes() if (node := node_of(fields)) is not None]
@@ -173,7 +178,8 @@ class RayBackend:
             node: max(0.0, (deadline - now_ms) / 1000) if deadline else _LOOK_S
             for node, deadline in ray_state.get_draining_nodes().items()
         }
-        return _Seen(tuple(offers(nodes, self._demand)), draining)
+        free = {node: there.get("CPU", 0.0) for node, there in available_resources_per_node().items()}
+        return _Seen(tuple(offers(nodes, self._demand)), draining, free)
 
     def _watch(self) -> None:
         """In a thread: Ray's calls wait."""
@@ -193,8 +199,8 @@ class RayBackend:
         for name, (_, offer) in self._known.items():
             if name not in now:
                 notices.append(DeviceGone(device=name, reason="its Ray node is gone"))
-            elif offer.node.id in (seen.draining or {}) and name not in self._told:
-                within_s = (seen.draining or {})[offer.node.id]
+            elif offer.node.id in seen.draining and name not in self._told:
+                within_s = seen.draining[offer.node.id]
                 notices.append(DeviceLeaving(device=name, within_s=within_s, reason="its Ray node drains"))
                 self._told.add(name)
         self._known = now
@@ -234,12 +240,26 @@ def live_identity(identity: Identity) -> Identity | None:
     return None
 
 
-def end_actors(names: Collection[str]) -> None:
-    """Their processes end with them."""
-    for name in names:
-        if (actor := _actor(name)) is not None:
-            with contextlib.suppress(ray.exceptions.RayError, ValueError):
-                ray.kill(actor, no_restart=True)
+def end_actors(names: Collection[str], seconds: float) -> set[str]:
+    """With their processes, and all that those have started; the names of those that were not seen dead in time."""
+    actors = {name: actor for name in names if (actor := _actor(name)) is not None}
+    swept = {}
+    for name, actor in actors.items():
+        actor.kill.remote()
+        swept[actor.swept.remote()] = name
+    if swept:
+        ray.wait(list(swept), num_returns=len(swept), timeout=seconds)
+    left = set()
+    for reference, name in swept.items():
+        try:
+            ray.get(reference, timeout=0)
+        except ray.exceptions.GetTimeoutError:
+            left.add(name)
+        except ray.exceptions.RayError:
+            pass  # the actor is gone, and its process with it
+        with contextlib.suppress(ray.exceptions.RayError, ValueError):
+            ray.kill(actors[name], no_restart=True)
+    return left
 
 
 def _actor(name: str) -> Any:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -72,14 +71,8 @@ class RayDevices:
     def end(self, directory: Path, devices: Collection[str]) -> list[str]:
         """As `cluster.process.end_executors`."""
         condemned = [(one, identity) for one, identity in recorded_executors(directory) if one.device in devices]
-        end_actors([identity.name for _, identity in condemned])
-        deadline = time.monotonic() + _DEATH_S
-        left = condemned
-        while left and time.monotonic() < deadline:
-            left = [(one, identity) for one, identity in left if live_identity(identity) == identity]
-            if left:
-                time.sleep(0.1)
-        held = {one.device for one, _ in left}
+        left = end_actors([identity.name for _, identity in condemned], _DEATH_S)
+        held = {one.device for one, identity in condemned if identity.name in left}
         return [device for device in devices if device not in held]
 
     # ---- nodes ----
