@@ -3,7 +3,8 @@
 Ray gives nodes, resources and placement; everything else is this project's own. Actors are detached, so executors
 outlive their coordinator, and have names, by which the next one finds them. A thread looks at the nodes once a second:
 one that drains is a notice to leave, one that is gone takes its devices with it. Ray notices the loss of a node late:
-executors' own heartbeats count, this only adds to them. Nothing else in the package imports Ray.
+executors' own heartbeats count, this only adds to them. Where the cluster has an autoscaler, a device that is not there
+yet is one to wait for. Only modules of this name import Ray.
 """
 
 from __future__ import annotations
@@ -11,54 +12,42 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import itertools
 import logging
+import math
 import secrets
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import ray
 import ray.exceptions
-from ray._private.state import available_resources_per_node
-from ray._private.state import state as ray_state
 
 from isoscale import env
-from isoscale.backends.ray_actors import Conditions, ExecutorActor, WarmActor
-from isoscale.backends.ray_nodes import Demand, Offer, node_of, offers
+from isoscale.backends.ray_actors import Conditions, ExecutorActor
+from isoscale.backends.ray_demand import REPEAT_S
+from isoscale.backends.ray_found import ask_for, live_identity, named_actor, on_node, warm_directory
+from isoscale.backends.ray_look import Seen, can_grow, look
+from isoscale.backends.ray_nodes import Demand
 from isoscale.backends.ray_process import RayProcess, answer
 from isoscale.backends.seam import Device, DeviceGone, DeviceLeaving, Identity, Launch, Notice
-from isoscale.backends.warm import read_at_import
 from isoscale.errors import IsoscaleError, StartError
 
-__all__ = ["NAMESPACE", "RayBackend", "end_actors", "live_identity"]
+__all__ = ["RayBackend"]
 
-#: of all named actors
-NAMESPACE = "isoscale"
 #: an actor whose node has no room waits for ever; importing torch may take minutes on a busy node
 _START_S = 180.0
 _LOOK_S = 1.0
-_ANSWER_S = 10.0
+#: how long an autoscaler may take to add a node
+_COMING_S, _POLL_S = 600.0, 0.2
+#: the node of a device that is not there yet
+_COMING = "coming"
 #: nodes on which processes are prepared before the first one is asked for
 _MAX_PREPARED = 16
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """The cluster at one look."""
-
-    offers: tuple[Offer, ...] = ()
-    #: seconds left, by id of the node
-    draining: Mapping[str, float] = field(default_factory=dict)
-    #: CPUs that nobody has taken, by id of the node
-    free_cores: Mapping[str, float] = field(default_factory=dict)
-
-    def devices(self) -> dict[str, tuple[Device, Offer]]:
-        return {device.id: (device, offer) for offer in self.offers for device in offer.devices()}
 
 
 class RayBackend:
@@ -77,18 +66,26 @@ class RayBackend:
         self._listeners: list[Callable[[Notice], None]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._told: set[str] = set()
+        #: those that were started or found here, and devices that are about to be used
+        self._running: list[RayProcess] = []
+        self._claimed: set[str] = set()
+        #: starts that wait for a node
+        self._coming = 0
         self._over = threading.Event()
-        self._seen = self._look()
+        self._seen = look(demand)
         self._known = self._seen.devices()
 
     def devices(self) -> Sequence[Device]:
-        return tuple(device for device, _ in self._usable().values())
+        return tuple(device for device, _ in self._seen.usable().values())
 
     def free_device(self, kind: str, taken: Collection[str]) -> Device:
-        usable = self._usable()
+        usable = self._seen.usable()
         free = [found for found in usable.values() if found[0].kind == kind and found[0].id not in taken]
+        if not free and can_grow():
+            names = (f"{_COMING}/{kind}/{number}" for number in itertools.count())
+            return Device(id=next(name for name in names if name not in taken), kind=kind, node=_COMING)
         if free:  # best where no other job is, which only Ray knows
-            return min(free, key=lambda found: not self._has_room(found[1]))[0]
+            return min(free, key=lambda found: not self._seen.has_room(found[1], self._demand))[0]
         kinds = ", ".join(sorted({device.kind for device, _ in usable.values()})) or "none"
         there = f"the cluster has {len(usable)} devices (kinds: {kinds}), {len(taken)} are taken"
         raise StartError(what=kind, reason=f"no device is free: {there}")
@@ -96,24 +93,32 @@ class RayBackend:
     def prepare(self, environment: Mapping[str, str]) -> None:
         if not self._is_warm:
             return
-        for node in list(dict.fromkeys(offer.node.id for _, offer in self._usable().values()))[:_MAX_PREPARED]:
-            self._warm_directory(node, environment)
+        for node in list(dict.fromkeys(offer.node.id for _, offer in self._seen.usable().values()))[:_MAX_PREPARED]:
+            warm_directory(node, environment, self._prepare)
 
     async def start(self, launch: Launch, device: Device) -> RayProcess:
-        found = self._usable().get(device.id)
+        if device.node == _COMING:
+            device = await self._come(launch, device)
+        try:
+            process = await self._start(launch, device)
+        finally:
+            self._claimed.discard(device.id)
+        self._running = [one for one in self._running if not one.has_ended] + [process]
+        return process
+
+    async def _start(self, launch: Launch, device: Device) -> RayProcess:
+        found = self._seen.usable().get(device.id)
         if found is None:
             raise StartError(what=device.id, reason="this device is gone")
         offer = found[1]
         name = f"{_run_of(launch)}/{launch.environment.get(env.EXECUTOR, '')}-{secrets.token_hex(4)}"
-        warm = self._warm_directory(offer.node.id, launch.environment) if launch.entry and self._is_warm else ""
+        warm = ""
+        if launch.entry and self._is_warm:
+            warm = warm_directory(offer.node.id, launch.environment, self._prepare)
         options = {
             **self._demand.options(offer.kind, offer.node.resources),
             **({"runtime_env": self._runtime_env} if self._runtime_env else {}),
-            "label_selector": {"ray.io/node-id": offer.node.id},
-            "name": name,
-            "namespace": NAMESPACE,
-            "lifetime": "detached",
-            "max_restarts": 0,
+            **on_node(offer.node.id, name),
         }
         launch = replace(launch, cwd=launch.cwd or Path.cwd(), log=launch.log.absolute(), cores=())
         actor = None
@@ -138,7 +143,11 @@ class RayBackend:
         return live_identity(identity) == identity
 
     def find(self, identity: Identity, log: Path) -> RayProcess | None:
-        return RayProcess(identity, _actor(identity.name), log) if self.lives(identity) else None
+        if not self.lives(identity):
+            return None
+        process = RayProcess(identity, named_actor(identity.name), log)
+        self._running.append(process)
+        return process
 
     def listen(self, listener: Callable[[Notice], None]) -> None:
         self._listeners.append(listener)
@@ -151,41 +160,11 @@ class RayBackend:
 
     # ---- nodes ----
 
-    def refresh(self) -> None:
-        """For whoever does not `listen`."""
-        self._seen = self._look()
-
-    def offers(self) -> tuple[Offer, ...]:
-        """All, on nodes that drain too."""
-        return self._seen.offers
-
-    def draining(self, offer: Offer) -> float | None:
-        """Seconds that its node has left; None if it stays."""
-        return self._seen.draining.get(offer.node.id)
-
-    def _usable(self) -> dict[str, tuple[Device, Offer]]:
-        """Devices on nodes that stay."""
-        seen = self._seen
-        return {name: found for name, found in seen.devices().items() if found[1].node.id not in seen.draining}
-
-    def _has_room(self, offer: Offer) -> bool:
-        return self._seen.free_cores.get(offer.node.id, 0.0) >= self._demand.cores
-
-    def _look(self) -> _Seen:
-        nodes = [node for fields in ray.nodes() if (node := node_of(fields)) is not None]
-        now_ms = time.time() * 1000
-        draining = {
-            node: max(0.0, (deadline - now_ms) / 1000) if deadline else _LOOK_S
-            for node, deadline in ray_state.get_draining_nodes().items()
-        }
-        free = {node: there.get("CPU", 0.0) for node, there in available_resources_per_node().items()}
-        return _Seen(tuple(offers(nodes, self._demand)), draining, free)
-
     def _watch(self) -> None:
         """In a thread: Ray's calls wait."""
         while not self._over.wait(_LOOK_S):
             try:
-                seen = self._look()
+                seen = look(self._demand)
             except Exception as error:  # whatever Ray raises while its head is away
                 _log.debug("no look at the Ray cluster: %s", error)
                 continue
@@ -193,7 +172,7 @@ class RayBackend:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._compare, seen)
 
-    def _compare(self, seen: _Seen) -> None:
+    def _compare(self, seen: Seen) -> None:
         now, self._seen = seen.devices(), seen
         notices: list[Notice] = []
         for name, (_, offer) in self._known.items():
@@ -208,64 +187,28 @@ class RayBackend:
             for listener in self._listeners:
                 listener(notice)
 
-    # ---- warm parents ----
+    # ---- an autoscaler ----
 
-    def _warm_directory(self, node: str, environment: Mapping[str, str]) -> str:
-        """Where the node's warm actor for this environment can be met; it may not be there yet."""
-        variables = "\0".join(f"{name}={value}" for name, value in sorted(read_at_import(environment)))
-        key = hashlib.sha256(variables.encode(errors="surrogateescape")).hexdigest()[:12]
-        directory = f"/tmp/isoscale-ray-{node[:12]}-{key}"
-        options = {
-            "num_cpus": 0,
-            "label_selector": {"ray.io/node-id": node},
-            "name": f"warm/{node}/{key}",
-            "namespace": NAMESPACE,
-            "lifetime": "detached",
-            "max_restarts": 0,
-            "get_if_exists": True,
-        }
-        with contextlib.suppress(ray.exceptions.RayError, ValueError):
-            warm = ray.remote(WarmActor).options(**options).remote(directory, self._prepare)
-            warm.prepare.remote(dict(environment))
-        return directory
-
-
-def live_identity(identity: Identity) -> Identity | None:
-    """Who runs in the actor of this name, if anybody does."""
-    actor = _actor(identity.name)
-    if actor is not None:
-        with contextlib.suppress(ray.exceptions.RayError):
-            found = ray.get(actor.lives.remote(), timeout=_ANSWER_S)
-            return found if isinstance(found, Identity) else None
-    return None
-
-
-def end_actors(names: Collection[str], seconds: float) -> set[str]:
-    """With their processes, and all that those have started; the names of those that were not seen dead in time."""
-    actors = {name: actor for name in names if (actor := _actor(name)) is not None}
-    swept = {}
-    for name, actor in actors.items():
-        actor.kill.remote()
-        swept[actor.swept.remote()] = name
-    if swept:
-        ray.wait(list(swept), num_returns=len(swept), timeout=seconds)
-    left = set()
-    for reference, name in swept.items():
+    async def _come(self, launch: Launch, wanted: Device) -> Device:
+        """Ask for a node, and wait until there is a free device. Raises StartError."""
+        asked_s = -math.inf
+        self._coming += 1
         try:
-            ray.get(reference, timeout=0)
-        except ray.exceptions.GetTimeoutError:
-            left.add(name)
-        except ray.exceptions.RayError:
-            pass  # the actor is gone, and its process with it
-        with contextlib.suppress(ray.exceptions.RayError, ValueError):
-            ray.kill(actors[name], no_restart=True)
-    return left
-
-
-def _actor(name: str) -> Any:
-    with contextlib.suppress(ValueError, ray.exceptions.RayError):
-        return ray.get_actor(name, namespace=NAMESPACE) if name else None
-    return None
+            for _ in range(int(_COMING_S / _POLL_S)):
+                busy = {one.identity.device for one in self._running if not one.has_ended} | self._claimed
+                for device, offer in self._seen.usable().values():
+                    is_free = device.id not in busy and self._seen.has_room(offer, self._demand)
+                    if is_free and device.kind == wanted.kind:
+                        self._claimed.add(device.id)
+                        return device
+                if time.monotonic() - asked_s > REPEAT_S:
+                    asked_s = time.monotonic()
+                    bundle = self._demand.bundle(wanted.kind)
+                    ask_for(_run_of(launch), [bundle] * (len(busy) + self._coming))
+                await asyncio.sleep(_POLL_S)
+        finally:
+            self._coming -= 1
+        raise StartError(what=wanted.kind, reason=f"no node came in {_COMING_S:.0f} s, though the cluster can grow")
 
 
 def _run_of(launch: Launch) -> str:

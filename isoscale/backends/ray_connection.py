@@ -54,7 +54,7 @@ def connect(address: str) -> None:
 def _connect(address: str) -> None:
     import ray
 
-    from isoscale.backends.ray import NAMESPACE
+    from isoscale.backends.ray_found import NAMESPACE
 
     options = {"namespace": NAMESPACE, "log_to_driver": False, "logging_level": "ERROR"}
     if address:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from isoscale.backends.ray_demand import Bundle
 from isoscale.backends.seam import Device
 
 __all__ = ["KIND", "Demand", "Offer", "RayNode", "node_of", "offers"]
@@ -35,6 +36,11 @@ class Demand:
     cores: float = 1.0
     #: 0: whatever it needs
     memory_bytes: int = 0
+
+    def bundle(self, kind: str) -> Bundle:
+        """As an autoscaler is asked for it."""
+        resources = {"CPU": self.cores, "memory": float(self.memory_bytes), "GPU": float(_needs_gpu(kind))}
+        return Bundle(tuple((name, count) for name, count in resources.items() if count), "" if kind == "cpu" else kind)
 
     def options(self, kind: str, resources: Mapping[str, float]) -> dict[str, Any]:
         """As options of an actor on a node that has `resources`.

@@ -42,6 +42,10 @@ class RayProcess:
         self._end: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._later(self._watch())
 
+    @property
+    def has_ended(self) -> bool:
+        return self._end.done()
+
     async def wait(self) -> str:
         return await asyncio.shield(self._end)
 

@@ -13,8 +13,9 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from isoscale.backends.ray import RayBackend, end_actors, live_identity
 from isoscale.backends.ray_connection import cluster_address, connect, own_address
+from isoscale.backends.ray_found import end_actors, live_identity
+from isoscale.backends.ray_look import look
 from isoscale.backends.ray_nodes import Demand
 from isoscale.cluster.process import Executor, recorded_executors
 from isoscale.errors import UserError
@@ -38,8 +39,8 @@ class RayDevices:
         """Connects. Raises UserError."""
         connect(options.address)
         self._options = options
-        self._backend = RayBackend("", Demand(cores=options.cores, memory_bytes=options.memory_bytes))
-        self._offers = self._backend.offers()
+        self._demand = Demand(cores=options.cores, memory_bytes=options.memory_bytes)
+        self._offers = look(self._demand).offers
         self._over = threading.Event()
 
     def cluster(self) -> Cluster:
@@ -93,21 +94,21 @@ class RayDevices:
         on_drain: Callable[[int, int, float], None],
         on_come: Callable[[], None],
     ) -> None:
-        there, drained = {one.name: one for one in self._offers}, set[str]()
+        there, drained = {one.name for one in self._offers}, set[str]()
         while not self._over.wait(_LOOK_S):
             with contextlib.suppress(Exception):  # whatever Ray raises while its head is away
-                self._backend.refresh()
-                now = {one.name: one for one in self._backend.offers()}
+                seen = look(self._demand)
+                now = {one.name for one in seen.offers}
                 for number, one in enumerate(self._offers):
                     if one.name in there and one.name not in now:
                         _log.info("node %s is gone", one.name)
-                        del there[one.name]
+                        there.discard(one.name)
                         on_gone([device.id for device in one.devices()])
-                    elif (left_s := self._backend.draining(one)) is not None and one.name not in drained:
+                    elif (left_s := seen.draining.get(one.node.id)) is not None and one.name not in drained:
                         _log.info("node %s drains, %.0f s are left", one.name, left_s)
                         drained.add(one.name)
                         on_drain(number, one.count, left_s)
-                if set(now) - {one.name for one in self._offers}:
+                if now - {one.name for one in self._offers}:
                     _log.info("another node has come")
                     on_come()
                     return

@@ -113,8 +113,8 @@ def actor_pid(job: RunningJob, executor: int) -> int:
     """Of the Ray worker in which an executor's actor runs."""
     import ray
 
-    from isoscale.backends.ray import NAMESPACE
     from isoscale.backends.ray_connection import connect
+    from isoscale.backends.ray_found import NAMESPACE
 
     connect(os.environ[ADDRESS])
     known = json.loads((job.directory / "control" / "executors.json").read_text())
