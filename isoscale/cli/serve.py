@@ -32,13 +32,16 @@ def serve(
             help='Devices of this machine, such as "cpu*4".  \\[default: one for each core]', show_default=False
         ),
     ] = None,
+    pin: Annotated[
+        bool, typer.Option("--pin", help="Each device has a core of its own: its processes run there only.")
+    ] = False,
     backend: Annotated[str, typer.Option(help="Where jobs run: local or ray.")] = "local",
     address: Address = None,
     cores: Cores = None,
     memory: Memory = None,
     policy: Annotated[
         str, typer.Option(metavar="NAME[(options)]", help="Who gets which devices; isoscale simulate --list-policies.")
-    ] = "easyscale",
+    ] = "easyscale(room=true)",
     interval: Annotated[
         float | None,
         typer.Option(
@@ -84,11 +87,15 @@ def serve(
         problem, remedy = "needs starlette and uvicorn", "pip install 'isoscale[cluster]'"
         raise UserError(field="serve", value="cluster", problem=problem, remedy=remedy) from None
     from isoscale.cluster import faults
+    from isoscale.cluster.links import address as link
+    from isoscale.cluster.machine import make_cluster, pin_devices
     from isoscale.cluster.rebuild import rebuild as make_anew
     from isoscale.cluster.server import BEGIN_AGAIN, Listening
     from isoscale.cluster.server import serve as run
-    from isoscale.cluster.service import Configuration, make_cluster, one_policy
+    from isoscale.cluster.service import Configuration
+    from isoscale.cluster.settings import one_policy
     from isoscale.cluster.webhooks import check_address
+    from isoscale.scheduling.driver import device_names
 
     ray = ray_options(backend, address=address, cores=cores, memory=memory)
     if ray is not None and devices is not None:
@@ -102,6 +109,7 @@ def serve(
         state=state.absolute(),
         devices=devices or f"cpu*{_cores()}",
         ray=ray,
+        pin=pin,
         policy=policy,
         interval_s=interval,
         quotas=parse_quotas(quotas),
@@ -110,7 +118,9 @@ def serve(
         version=__version__,
     )
     # Checked before a directory is made, so that a mistake leaves nothing behind.
-    make_cluster(configuration.devices)
+    cluster = make_cluster(configuration.devices)
+    if pin:
+        pin_devices(device_names(cluster))
     one_policy(policy)
     listening = Listening(host=listen, port=port, certificate=certificate, key=key, hosts=tuple(host or ()))
     if rebuild:
@@ -124,6 +134,7 @@ def serve(
     def ready(url: str, service: Service) -> None:
         shown = configuration.devices if ray is None else "a Ray cluster"
         console.print(f"serving {url}  ({shown}, policy {policy}); state and token in {state}", soft_wrap=True)
+        console.print(f"dashboard {link(url, service.first_link())}  (works once, for 10 minutes)", soft_wrap=True)
         console.print("jobs run as this user; Ctrl-C ends the service, not its jobs", style="dim", soft_wrap=True)
 
     code = run(configuration, listening, ready)
