@@ -2,10 +2,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.ray.nodes import ADDRESS, Nodes
+from tests.security.network import deselect_network
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests with the marker `network` take minutes and need root: only by `-m network`."""
+    deselect_network(config, items, Path(__file__).parent)
 
 
 @pytest.fixture(scope="session")
