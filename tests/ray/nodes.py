@@ -13,8 +13,10 @@ from isoscale.backends.ray_connection import connect
 from isoscale.backends.ray_nodes import Demand
 from isoscale.backends.seam import Backend, Device
 from isoscale.runtime.coordinator.run import WARM_UP
+from isoscale.testing import RunningJob
+from isoscale.testing.chaos import Result, compare, result_of
 
-__all__ = ["ADDRESS", "Nodes", "OnRay"]
+__all__ = ["ADDRESS", "Nodes", "OnRay", "ends_the_same"]
 
 #: the cluster's address, for processes of a test
 ADDRESS = "TESTED_RAY_CLUSTER"
@@ -81,3 +83,10 @@ class OnRay:
 
     async def vanish(self, backend: Backend, device: Device) -> None:
         type(self).remove(device)
+
+
+def ends_the_same(job: RunningJob, expected: Result) -> None:
+    """With the result of a local run that nobody disturbed."""
+    job.hurry()
+    assert job.wait() == 0, job.output()
+    assert compare(expected, result_of(job)) == ""

@@ -1,4 +1,4 @@
-"""A Ray cluster whose nodes are machines of their own: they see each other by address only, and nobody signals across."""
+"""A Ray cluster whose nodes are machines of their own: they see each other by address only."""
 
 from __future__ import annotations
 

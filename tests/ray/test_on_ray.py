@@ -1,7 +1,12 @@
-"""What may happen to a job on a Ray cluster, told with real nodes. Every story ends with the bits of a local run."""
+"""A Ray cluster of several nodes on this machine: held against the seam, in a story, under a service.
+
+One file, so that all of it runs in one process and on one cluster: starting nodes is what costs time. Every job ends
+with the bits of a local run.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -15,22 +20,44 @@ import pytest
 
 from isoscale.backends.system import born
 from isoscale.testing import Nursery, RunningJob, short_job_path, start
-from isoscale.testing.chaos import Result, compare, result_of, undisturbed
-from tests.ray.nodes import ADDRESS, Nodes
+from isoscale.testing.chaos import Result
+from isoscale.testing.conformance import CHECKS, program
+from tests.cluster.conftest import Cluster
+from tests.ray.nodes import ADDRESS, Nodes, OnRay, ends_the_same
 from tests.security.test_tls import certificate
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(900)]
+
+# ---- the seam ----
 
 
-@pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    with Nursery() as one:
-        yield one
+@pytest.mark.parametrize("name", CHECKS)
+def test_ray(name: str, nodes: Nodes, tmp_path: Path) -> None:
+    nodes.have(2)
+    OnRay.remove = staticmethod(lambda device: nodes.kill(nodes.of(device)))
+    asyncio.run(CHECKS[name](OnRay(), tmp_path))
 
 
-@pytest.fixture(scope="module")
-def expected(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Result:
-    return undisturbed(tmp_path_factory.mktemp("undisturbed") / "run", nursery)
+async def _works_in_a_copy(tmp_path: Path) -> None:
+    (tmp_path / "brought").mkdir()
+    (tmp_path / "brought" / "data.txt").write_text("found it")
+    backend = OnRay().make(working_dir=str(tmp_path / "brought"))
+    launch = program("import os; print(os.getcwd(), open('data.txt').read())", tmp_path)
+    process = await backend.start(launch, backend.free_device("cpu", ()))
+    assert await process.wait() == "exit code 0", process.tail()
+    where, found = process.tail().split(" ", 1)
+    assert found == "found it"
+    assert Path(where) not in (tmp_path / "brought", Path.cwd())
+    await process.sweep()
+    await backend.close()
+
+
+def test_a_working_directory_comes_through_the_runtime_environment(nodes: Nodes, tmp_path: Path) -> None:
+    nodes.have(1)
+    asyncio.run(_works_in_a_copy(tmp_path))
+
+
+# ---- a story ----
 
 
 @pytest.fixture
@@ -53,51 +80,6 @@ def begin(nodes: Nodes, nursery: Nursery, tmp_path: Path) -> Iterator[Callable[.
     yield begin
     for job in jobs:
         job.close()
-
-
-def test_the_head_is_lost_and_another_cluster_takes_its_place(
-    nursery: Nursery, expected: Result, tmp_path: Path
-) -> None:
-    """Without a GCS that survives it a head takes all nodes along: the job goes on from its newest checkpoint."""
-    import ray
-
-    ray.shutdown()  # of the cluster that other tests have; they connect again
-    first = Nodes()
-    first.have(2)
-    given = ["--backend", "ray", "--address", first.address, "--no-rebalance"]
-    arguments = ["4", "0.04", "0", "wait", "track"]
-    job = start(
-        short_job_path(),
-        out=tmp_path / "run",
-        nursery=nursery,
-        options=given,
-        executors=2,
-        checkpoint_every=5,
-        script_args=arguments,
-    )
-    second = None
-    try:
-        job.wait_step(12)
-        before = job.pids()
-        job.kill_coordinator()
-        for executor, pid in before.items():
-            job.did("kill", executor, pid)
-        first.close()
-        job.wait_for(lambda: not any(map(born, before.values())), "the end of executors whose nodes are gone")
-        second = Nodes()
-        second.have(2)
-        job.resume("--address", second.address)
-        ends_the_same(job, expected)
-        assert len(job.events("restart")) == 1
-    finally:
-        job.close()
-        (second or first).close()
-
-
-def ends_the_same(job: RunningJob, expected: Result) -> None:
-    job.hurry()
-    assert job.wait() == 0, job.output()
-    assert compare(expected, result_of(job)) == ""
 
 
 def device_of(job: RunningJob, executor: int) -> str:
@@ -176,3 +158,61 @@ def test_nodes_come_and_go(nodes: Nodes, begin: Callable[..., RunningJob], expec
     ends_the_same(job, expected)
     assert job.events("restart") == []
     job.check_promises()
+
+
+# ---- a service ----
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    made = Cluster(tmp_path / "state")
+    yield made
+    made.end()
+
+
+def devices_of(cluster: Cluster, job: str) -> set[str]:
+    with_names = json.loads((cluster.directory(job) / "control" / "executors.json").read_text())
+    return {one["device"] for one in with_names.values() if one.get("name")}
+
+
+def test_two_jobs_on_three_nodes(nodes: Nodes, cluster: Cluster, tmp_path: Path) -> None:
+    out = tmp_path / "alone"
+    with start(short_job_path(), out=out, workers=2, executors=1, script_args=["4"]) as alone:
+        assert alone.wait() == 0, alone.output()
+    nodes.have(3)
+    on_ray = ["--backend", "ray", "--address", nodes.address]
+    cluster.serve(*on_ray, devices=None)
+    jobs = [cluster.submit(4, 2, "loader", "wait", retries=3) for _ in range(2)]
+    for job in jobs:
+        cluster.until_state(job, "running")
+        cluster.until_step(job, 2)
+    held = [devices_of(cluster, job) for job in jobs]
+    assert all(held)
+    assert not held[0] & held[1], "two jobs were given one device"
+
+    # The service dies; its successor finds coordinators and actors, and gives nobody's device away.
+    before = {job: cluster.coordinator(job) for job in jobs}
+    cluster.kill()
+    cluster.serve(*on_ray, devices=None)
+    for job in jobs:
+        cluster.until_state(job, "running")
+        assert cluster.coordinator(job) == before[job]
+
+    # A node dies under a job: it goes on elsewhere, or with less.
+    name = next(iter(devices_of(cluster, jobs[0]))).partition("/")[0]
+    nodes.kill(next(node for node in nodes.all() if node.node_id.startswith(name)))
+    cluster.until(lambda: name not in {one.partition("/")[0] for job in jobs for one in devices_of(cluster, job)})
+    cluster.until_state(jobs[0], "running")
+
+    # A node joins: it is among the devices without anybody's word.
+    added = nodes.add()
+    cluster.until(lambda: cluster.answers() and any(one.name == added.node_id[:8] for one in cluster_nodes(cluster)))
+    cluster.hurry(*jobs)
+    for job in jobs:
+        cluster.until_state(job, "finished")
+        assert cluster.results(job) == [alone.digest()]
+
+
+def cluster_nodes(cluster: Cluster) -> list[object]:
+    with cluster.client(patience_s=60) as client:
+        return list(client.devices())
