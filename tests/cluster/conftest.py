@@ -32,6 +32,8 @@ class Cluster:
     def __init__(self, state: Path) -> None:
         self.state = state
         self.process: subprocess.Popen[bytes] | None = None
+        #: how long anything is waited for that should come
+        self.patience_s = 90.0
 
     def serve(self, *options: str, fault: str = "", devices: str | None = "cpu*2", ready: bool = True) -> None:
         variables = {env.SERVICE_FAULT: fault} if fault else {}
@@ -79,8 +81,8 @@ class Cluster:
         with self.client(patience_s=60) as client:
             return client.job(job)
 
-    def until(self, done: Callable[[], Any], seconds: float = 90.0) -> Any:
-        deadline = time.monotonic() + seconds
+    def until(self, done: Callable[[], Any], seconds: float | None = None) -> Any:
+        deadline = time.monotonic() + (self.patience_s if seconds is None else seconds)
         while not (found := done()):
             if time.monotonic() > deadline:
                 raise AssertionError(f"it did not happen; {self.story()}")
