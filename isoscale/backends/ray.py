@@ -28,7 +28,7 @@ import ray.exceptions
 from isoscale import env
 from isoscale.backends.ray_actors import Conditions, ExecutorActor
 from isoscale.backends.ray_demand import REPEAT_S
-from isoscale.backends.ray_found import ask_for, live_identity, named_actor, on_node, warm_directory
+from isoscale.backends.ray_found import ask_for, lives, named_actor, on_node, warm_directory
 from isoscale.backends.ray_look import Seen, can_grow, look
 from isoscale.backends.ray_nodes import Demand
 from isoscale.backends.ray_process import RayProcess, answer
@@ -140,7 +140,7 @@ class RayBackend:
         return RayProcess(identity, actor, launch.log)
 
     def lives(self, identity: Identity) -> bool:
-        return live_identity(identity) == identity
+        return lives(identity) is True
 
     def find(self, identity: Identity, log: Path) -> RayProcess | None:
         if not self.lives(identity):

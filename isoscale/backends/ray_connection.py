@@ -33,6 +33,8 @@ def connect(address: str) -> None:
     """
     check_installed()
     address = address or env.ray_address() or ""
+    if address in ("auto", "local"):  # words of Ray's own for what "" means here
+        address = ""
     import ray
 
     if ray.is_initialized():
@@ -44,7 +46,7 @@ def connect(address: str) -> None:
     try:
         _connect(address)
     except (OSError, RuntimeError, ValueError) as error:
-        raise _unreachable(address, str(error).strip().splitlines()[0]) from None
+        raise _unreachable(address, (str(error).strip() or type(error).__name__).splitlines()[0]) from None
     finally:
         if threading.current_thread() is threading.main_thread():
             for number, handler in kept.items():

@@ -15,7 +15,7 @@ from isoscale.backends.ray_demand import Bundle, DemandActor
 from isoscale.backends.seam import Identity
 from isoscale.backends.warm import read_at_import
 
-__all__ = ["NAMESPACE", "ask_for", "end_actors", "live_identity", "named_actor", "on_node", "warm_directory"]
+__all__ = ["NAMESPACE", "ask_for", "end_actors", "lives", "named_actor", "on_node", "warm_directory"]
 
 #: of all named actors
 NAMESPACE = "isoscale"
@@ -34,14 +34,15 @@ def named_actor(name: str) -> Any:
     return None
 
 
-def live_identity(identity: Identity) -> Identity | None:
-    """Who runs in the actor of this name, if anybody does."""
-    actor = named_actor(identity.name)
-    if actor is not None:
-        with contextlib.suppress(ray.exceptions.RayError):
-            found = ray.get(actor.lives.remote(), timeout=_ANSWER_S)
-            return found if isinstance(found, Identity) else None
-    return None
+def lives(identity: Identity) -> bool | None:
+    """Whether it runs in the actor of its name; None if nobody can tell now."""
+    try:
+        actor = ray.get_actor(identity.name, namespace=NAMESPACE)
+        return bool(ray.get(actor.lives.remote(), timeout=_ANSWER_S) == identity)
+    except (ValueError, ray.exceptions.ActorDiedError):
+        return False  # there is no such actor (any more)
+    except ray.exceptions.RayError:
+        return None
 
 
 def end_actors(names: Collection[str], seconds: float) -> set[str]:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from isoscale.backends.ray_connection import cluster_address, connect, own_address
-from isoscale.backends.ray_found import end_actors, live_identity
+from isoscale.backends.ray_found import end_actors, lives
 from isoscale.backends.ray_look import look
 from isoscale.backends.ray_nodes import Demand
 from isoscale.cluster.process import Executor, recorded_executors
@@ -67,7 +67,8 @@ class RayDevices:
     # ---- what lives ----
 
     def live(self, directory: Path) -> list[Executor]:
-        return [one for one, identity in recorded_executors(directory) if live_identity(identity) == identity]
+        """Those of whom nobody can tell included: a device is free when what ran on it was seen dead."""
+        return [one for one, identity in recorded_executors(directory) if lives(identity) is not False]
 
     def end(self, directory: Path, devices: Collection[str]) -> list[str]:
         """As `cluster.process.end_executors`."""
