@@ -115,6 +115,7 @@ def test_nodes_come_and_go(nodes: Nodes, begin: Callable[..., RunningJob], expec
     nodes.have(3)
     pem, key = certificate(tmp_path, "ray", names=f"IP:{nodes.address.rpartition(':')[0]}")
     job = begin(executors=1, options=["--certificate", str(pem), "--key", str(key)])
+    job.ca_file = pem
     job.wait_step(2)
     job.scale(3)
     first, second, third = job.wait_members(3)
