@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 CHECKPOINT_EVERY = 20
+#: it looks for other nodes so often; its default is 60
+RESIZE_EVERY_S = 5.0
 
 
 def train(config: dict[str, Any]) -> None:
@@ -89,7 +91,11 @@ def main() -> None:
         train,
         train_loop_config=config,
         torch_config=ray.train.torch.TorchConfig(backend="gloo"),
-        scaling_config=ray.train.ScalingConfig(num_workers=(chosen.least, 2), resources_per_worker={"CPU": 1}),
+        scaling_config=ray.train.ScalingConfig(
+            num_workers=(chosen.least, 2),
+            resources_per_worker={"CPU": 1},
+            elastic_resize_monitor_interval_s=RESIZE_EVERY_S,
+        ),
         run_config=ray.train.RunConfig(
             name="train",
             storage_path=str(chosen.commits.parent / "storage"),

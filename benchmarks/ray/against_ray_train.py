@@ -4,7 +4,8 @@ A cluster of nodes with one CPU each on this machine, the 6.5 MB convolutional n
 worker. Every worker writes a line per committed step; from these come the longest gap between two committed steps from
 the event on, committed steps lost, and whether the final parameters are those of the undisturbed run of the same system
 on two nodes. Scenarios: `scale out`, a second node joins; `scale in`, a node of two drains (30 s) and goes; `kill`,
-`kill -9` of one worker of two. isoscale is told of the new node by `isoscale scale`; Ray Train looks for itself.
+`kill -9` of one worker of two. isoscale is told of the new node by `isoscale scale`; Ray Train looks for itself, here
+every 5 s.
 
 Then isoscale on two Ray nodes beside isoscale on the same two cores without Ray: throughput of jobs that train in turn,
 and the time from `isoscale scale 2` until both train.
@@ -42,7 +43,7 @@ STARTS = ("benchmarks.peers.ray_train", "isoscale.backends")
 CONSTANT = "constant 2"
 SCENARIOS = ("scale out", "scale in", "kill")
 #: by workload: steps in all, and the step at which the event comes
-LENGTHS = {0: (160, 28), PACED: (40, 8)}
+LENGTHS = {0: (240, 40), PACED: (40, 8)}
 LIMIT_S = 240.0
 DRAIN_S = 30
 #: what must be reached
