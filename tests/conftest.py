@@ -61,12 +61,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 #: take minutes together and vary what others show; run with `pytest --long`
 LONG = (
+    "tests/cluster/test_batches.py::test_a_batch_size_that_the_service_chooses[pollux",
+    "tests/cluster/test_it_survives.py::test_a_reclaim_that_is_interrupted_is_carried_out[reclaim-free",
     "tests/cluster/test_it_survives.py::test_death_at_a_transition[submit-directory",
     "tests/cluster/test_it_survives.py::test_death_at_a_transition[start-intended",
     "tests/cluster/test_it_survives.py::test_death_at_a_transition[start-recorded",
     "tests/cluster/test_it_survives.py::test_death_at_a_transition[start-released",
     "tests/cluster/test_it_survives.py::test_death_at_a_transition[grant-written",
     "tests/cluster/test_it_survives.py::test_death_at_a_transition[ended-recorded",
+    "tests/cluster/test_trainer.py::test_a_trainer_in_the_service",
     "tests/integrations/test_transformers.py::test_more_workers_and_more_trainings",
     "tests/integrations/test_transformers.py::test_executors_come_and_go_in_other_trainings",
     "tests/integrations/test_transformers.py::test_resumed_as_the_stock_class_resumes",
