@@ -45,6 +45,8 @@ _log = logging.getLogger(__name__)
 
 #: seconds between decisions of policies that watch time, unless the operator says otherwise
 _INTERVAL_S = 1.0
+#: with `--interval 0`, of those to whom every moment is an event
+_SHORTEST_S = 0.2
 #: what a change of devices costs a job, before any was measured
 _RESCALE_S = 0.5
 #: tries of a job whose coordinator dies again and again without a step in between
@@ -84,6 +86,8 @@ class Service:
         interval = configuration.interval_s
         if interval is None and (made.interval_s > 0 or made.watches_time):
             interval = _INTERVAL_S
+        elif interval == 0 and made.watches_time:
+            interval = _SHORTEST_S  # it would be asked without end
         self._directory = StateDirectory(configuration.state)
         try:
             self.store = Store(self._directory.database, boot=machine_id(), now=self.now())
