@@ -96,7 +96,9 @@ class Engine:
         self._store, self._state, self._driver, self._codes = store, state, driver, codes
         self._cluster: Cluster = driver.controller.cluster
         self.device_names = devices
-        self._now, self._policy, self._quotas = now, policy, quotas
+        self._now = now
+        #: may be replaced, in the engine's thread
+        self.policy, self.quotas = policy, quotas
         self._cores = cores or {}
         self._on_returned, self._on_broken = on_returned, on_broken
         self._recorder = Recorder(store, driver)
@@ -506,8 +508,8 @@ class Engine:
             self.device_names,
             self.live,
             now=self._now(),
-            policy=self._policy,
-            quotas=self._quotas,
+            policy=self.policy,
+            quotas=self.quotas,
             away=self.away,
             cores=self._cores,
             estimates=self.estimates,

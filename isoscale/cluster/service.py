@@ -17,36 +17,37 @@ from isoscale.cluster import faults
 from isoscale.cluster.adoption import Found, adopt
 from isoscale.cluster.auth import Caller, authenticate, first_token, is_good
 from isoscale.cluster.bell import Bell
+from isoscale.cluster.cluster_history import ClusterHistory
 from isoscale.cluster.desk import Desk
 from isoscale.cluster.engine import Engine
-from isoscale.cluster.forecast import Forecaster
+from isoscale.cluster.forecast import Forecaster, Situation
+from isoscale.cluster.learning import Learner
 from isoscale.cluster.lending import Lending, Reclaimed
+from isoscale.cluster.links import Links
 from isoscale.cluster.live import Live
 from isoscale.cluster.machine import make_cluster, pin_devices
 from isoscale.cluster.outcome import INPUT, LOST, MACHINE, outcome_of
 from isoscale.cluster.picture import Picture
 from isoscale.cluster.process import CoordinatorProcess, live_executors
 from isoscale.cluster.recording import load_standing
+from isoscale.cluster.settings import Settings, interval_of, one_policy
 from isoscale.cluster.state_directory import StateDirectory, job_directory
 from isoscale.cluster.store import Store
+from isoscale.cluster.study import Study
 from isoscale.cluster.values import JobRecord, NodeShown
 from isoscale.cluster.warm import WarmKeeper
 from isoscale.cluster.webhooks import Webhooks
-from isoscale.errors import UserError
+from isoscale.cluster.whatif.tasks import Tasks
+from isoscale.protocol.files import read_small
 from isoscale.scheduling.controller import Controller
 from isoscale.scheduling.driver import Driver, device_names
 from isoscale.scheduling.driving import Happening
-from isoscale.scheduling.policy import Policy, policy_names
-from isoscale.sim.run import parse_policies
+from isoscale.scheduling.policy import policy_names
 
-__all__ = ["Configuration", "Service", "one_policy"]
+__all__ = ["Configuration", "Service"]
 
 _log = logging.getLogger(__name__)
 
-#: seconds between decisions of policies that watch time, unless the operator says otherwise
-_INTERVAL_S = 1.0
-#: with `--interval 0`, of those to whom every moment is an event
-_SHORTEST_S = 0.2
 #: what a change of devices costs a job, before any was measured
 _RESCALE_S = 0.5
 #: tries of a job whose coordinator dies again and again without a step in between
@@ -83,11 +84,7 @@ class Service:
         cores = pin_devices(names) if configuration.pin else {}
         label, policy = one_policy(configuration.policy)
         made = policy()
-        interval = configuration.interval_s
-        if interval is None and (made.interval_s > 0 or made.watches_time):
-            interval = _INTERVAL_S
-        elif interval == 0 and made.watches_time:
-            interval = _SHORTEST_S  # it would be asked without end
+        interval = interval_of(made, configuration.interval_s)
         self._directory = StateDirectory(configuration.state)
         try:
             self.store = Store(self._directory.database, boot=machine_id(), now=self.now())
@@ -95,6 +92,7 @@ class Service:
             self._directory.close()
             raise
         self.bell = Bell()
+        self.links = Links()
         self._webhooks = Webhooks(self.store, configuration.state / "webhooks.json", configuration.webhooks)
         self.store.on_commit = self._ring
         controller = Controller(cluster, made, interval_s=interval, quotas=configuration.quotas, rescale_s=_RESCALE_S)
@@ -123,6 +121,12 @@ class Service:
         )
         self._forecaster = Forecaster(self.store, self._engine, self._driver, cluster, policy, self.now)
         self._lending = Lending(self.store, self._engine, cluster, self.now)
+        self.settings = Settings(
+            self.store, self._engine, controller, self._forecaster, self.now, configuration.interval_s
+        )
+        self.tasks = Tasks()
+        self.study = Study(state, self.now)
+        self.history = ClusterHistory(self.store, self.picture, self.now)
         self.is_closing = False
         self._warm: WarmKeeper | None = None
         #: called when the service cannot go on
@@ -138,6 +142,7 @@ class Service:
         self._engine.on_change = self._forecaster.wake
         self._engine.start()
         self._forecaster.start()
+        self.history.start()
         self._webhooks.start()
 
     def _tell_cluster(self) -> None:
@@ -162,7 +167,10 @@ class Service:
     def close(self) -> None:
         """Jobs go on."""
         self.begin_closing()
+        self.tasks.close()
+        self.study.close()
         self._forecaster.close()
+        self.history.close()
         self._engine.close()
         self._webhooks.close()
         if self._warm is not None:
@@ -177,6 +185,14 @@ class Service:
         return self._configuration.state
 
     @property
+    def devices(self) -> str:
+        return self._configuration.devices
+
+    @property
+    def max_waiting(self) -> int:
+        return self._configuration.max_waiting
+
+    @property
     def version(self) -> str:
         return self._configuration.version
 
@@ -185,6 +201,14 @@ class Service:
 
     def is_well(self) -> bool:
         return self._engine.is_well
+
+    def situation(self) -> Situation | None:
+        """What a simulation from the live state begins with; None if the engine does not get to it."""
+        return self._forecaster.situation()
+
+    def learner(self, record: JobRecord) -> Learner:
+        """What is known of a job's speed."""
+        return self._engine.learner(record)
 
     def policies(self) -> Mapping[str, str]:
         return policy_names()
@@ -199,6 +223,11 @@ class Service:
 
     def authenticate(self, secret: str) -> Caller | None:
         return authenticate(self.store, secret, self.now())
+
+    def first_link(self) -> str:
+        """The code of a link for whoever started the service: signs in with the token of STATE/token."""
+        caller = self.authenticate(read_small(self.state / "token", 4096).decode("ascii", "replace").strip())
+        return "" if caller is None else self.links.make(caller, self.now())
 
     def is_token_good(self, token: int) -> bool:
         one = self.store.token_with_id(token)
@@ -284,19 +313,3 @@ class Service:
         alive = () if rebooted else tuple(sorted({one.device for one in live_executors(directory)}))
         outcome = outcome_of(directory)
         return Found(outcome=outcome, is_up=process is not None, alive=alive), process
-
-
-def one_policy(text: str) -> tuple[str, Callable[[], Policy]]:
-    """Raises UserError for a policy that there is not, that needs to know the future, or for several."""
-    found = list(parse_policies(text))
-    if len(found) != 1:
-        raise UserError(field="--policy", value=text, problem="several policies", remedy="give one")
-    label, make = found[0]
-    if make().oracle:
-        raise UserError(
-            field="--policy",
-            value=text,
-            problem="needs to know the future, as only a simulator does",
-            remedy="give another",
-        )
-    return label, make

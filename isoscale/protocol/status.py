@@ -147,6 +147,8 @@ class JobStatus(TypedDict):
     batch: NotRequired[BatchStatus | None]
     #: the gradient noise scale in samples, as it was last measured
     noise_scale: NotRequired[float | None]
+    #: how often it was due and could not be measured
+    noise_skipped: NotRequired[int]
     messages: NotRequired[list[str]]
     requests: NotRequired[list[RequestStatus]]
     #: where a cluster service runs it

@@ -47,6 +47,7 @@ from isoscale.scheduling.events import (
     JobEnded,
     JobProgress,
     JobSubmitted,
+    PricesChanged,
     RequestChanged,
     SpeedLearned,
 )
@@ -139,14 +140,15 @@ class Driver:
         if self.controller.next_decision_s(now) <= now:
             for decision in self.controller.decide(now):
                 self._decided(decision, "policy", math.inf)
-            self._spare_idle_swaps()
+            if len(self._granting.pending) > 1:
+                self._spare_idle_swaps()
         return self._settled()
 
     def _settled(self) -> list[Instruction]:
         granting = self._granting
         if self._hiding.is_any:
             self._hiding.tell_capacity()
-        if granting.is_unsettled:
+        if granting.pending:
             granting.settle()
         if self._pool.has_reclaims:
             granting.out += self._pool.returned(self._now)
@@ -155,7 +157,7 @@ class Driver:
 
     def _note(self, event: Happening) -> None:
         match event:
-            case JobProgress() | SpeedLearned():
+            case JobProgress() | SpeedLearned() | PricesChanged():
                 self.controller.feed(event, self._now)
             case JobSubmitted(request):
                 self._feed(event)

@@ -78,6 +78,7 @@ class RunResult:
     batch_size: int = 0
     #: as it was last measured
     noise_scale: float | None = None
+    noise_skipped: int = 0
     #: of all logical workers, in committed steps
     samples: int = 0
     num_rescales: int = 0
@@ -139,9 +140,9 @@ class Journal:
                 self.attempts = 0  # whoever goes on from there has decided to
             elif event["event"] in ("executor_started", "executor_joined"):
                 self.num_executors = max(self.num_executors, event["executor"] + 1)
-            elif event["event"] == "batch":
+            elif event["event"] in ("batch", "batch_awaited"):
                 self._batches |= {change.step: change for change in recorded_changes([event])}
-                self.result.batch_size = event["to"]
+                self.result.batch_size = event["to" if event["event"] == "batch" else "from"]
             elif event["event"] == "request":
                 self.open_requests[event["id"]] = event
                 self.last_request = max(self.last_request, event["id"])
@@ -214,6 +215,7 @@ class Journal:
         self.reached = max(self.reached, message.step)
         if message.noise_scale is not None:
             self.result.noise_scale = message.noise_scale
+        self.result.noise_skipped = max(self.result.noise_skipped, message.noise_skipped)
         self.result.step, self.result.loss = message.step, message.loss
         self.result.epoch, self.result.total = message.epoch, message.total
         self._count(message.step, message.samples)
@@ -231,6 +233,7 @@ class Journal:
                 "of": message.of,
                 "samples": message.samples,
                 **({} if message.noise_scale is None else {"noise_scale": message.noise_scale}),
+                **({"noise_skipped": message.noise_skipped} if message.noise_skipped else {}),
             },
             late_s=late_s,
         )
@@ -254,21 +257,25 @@ class Journal:
         """Once, also when it is told again, or done again after a restart. What was undone has changed nothing."""
         if message.error or message.old == message.new:
             return
-        self.result.batch_size = message.new
         known = self._batches.get(message.step)
-        if known is not None and known.size == message.new:
+        fields = {"step": message.step, "from": message.old, "to": message.new, "reason": message.reason}
+        if message.awaited:
+            if known is None:
+                self._keep_change("batch_awaited", fields)
             return
-        fields = {
-            "step": message.step,
-            "from": message.old,
-            "to": message.new,
-            "reason": message.reason,
+        self.result.batch_size = message.new
+        if known is not None and known.made and known.size == message.new:
+            return
+        fields |= {
             "factor": message.factor,
             "learning_rates": list(message.learning_rates),
             "measured": message.measured,
         }
-        self._batches[message.step] = recorded_changes([{"event": "batch", **fields}])[0]
-        self.write("batch", **fields)
+        self._keep_change("batch", fields)
+
+    def _keep_change(self, event: str, fields: dict[str, Any]) -> None:
+        self._batches |= {change.step: change for change in recorded_changes([{"event": event, **fields}])}
+        self.write(event, **fields)
 
     def on_streamed(self, message: m.Streamed) -> None:
         fields = message.fields
@@ -332,7 +339,7 @@ class Journal:
             "job": asdict(self._spec),
         }
         if result.begun_with:
-            plan = [asdict(change) for change in self.batches]
+            plan = [asdict(change) for change in self.batches if change.made]
             summary["batch"] = {"begun_with": result.begun_with, "size": result.batch_size, "plan": plan}
         try:
             write_json_atomic(place / "summary.json", summary)

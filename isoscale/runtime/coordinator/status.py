@@ -84,6 +84,7 @@ def status_of(
         if declared is None
         else {"size": result.batch_size or declared.size, "sizes": list(declared.sizes), "rule": declared.rule},
         "noise_scale": result.noise_scale,
+        "noise_skipped": result.noise_skipped,
         "messages": messages,
         "requests": requests or [],
     }

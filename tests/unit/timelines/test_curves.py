@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from isoscale.analysis.curves import decimate, rate
+from isoscale.timelines.curves import decimate, rate
 
 
 def test_few_points_come_back_as_they_are() -> None:

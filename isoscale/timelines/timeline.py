@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from isoscale.analysis.curves import decimate, downtime, rate
-from isoscale.analysis.fields import Event, instant, number, seconds, text, whole
-from isoscale.analysis.lives import lives
-from isoscale.analysis.marks import ENDS, RUNS, marks
-from isoscale.analysis.placements import Generation, Timed, generations, shares_of, workers_of
-from isoscale.analysis.values import Audit, BatchSize, Checkpoint, Curve, Life, Rescale, State, Timeline
+from isoscale.timelines.curves import decimate, downtime, rate
+from isoscale.timelines.fields import Event, instant, number, seconds, text, whole
+from isoscale.timelines.lives import lives
+from isoscale.timelines.marks import ENDS, RUNS, marks
+from isoscale.timelines.placements import Generation, Timed, generations, shares_of, workers_of
+from isoscale.timelines.values import Audit, BatchSize, Checkpoint, Curve, Life, Rescale, State, Timeline
 
 __all__ = ["Timeline", "as_json", "jobs_of", "timeline"]
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isoscale.analysis.timeline import as_json, jobs_of, timeline
-from isoscale.analysis.values import Life, Timeline
+from isoscale.timelines.timeline import as_json, jobs_of, timeline
+from isoscale.timelines.values import Life, Timeline
 from tests.unit.analysis.logs import Writer, crowd, old, simulated, story
 
 STORY = timeline(story(), job="digits.py")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from isoscale.analysis.values import Curve
+from isoscale.timelines.values import Curve
 
 __all__ = ["decimate", "downtime", "rate"]
 

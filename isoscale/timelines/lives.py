@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from isoscale.analysis.fields import Event, ExecutorId, executor_of, seconds, text, whole
-from isoscale.analysis.marks import ENDS
-from isoscale.analysis.placements import Generation, Timed, in_order
-from isoscale.analysis.values import Completion, Life, Stay
+from isoscale.timelines.fields import Event, ExecutorId, executor_of, seconds, text, whole
+from isoscale.timelines.marks import ENDS
+from isoscale.timelines.placements import Generation, Timed, in_order
+from isoscale.timelines.values import Completion, Life, Stay
 
 __all__ = ["lives"]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from isoscale.analysis.fields import Event, ExecutorId, executor_of, items, whole
+from isoscale.timelines.fields import Event, ExecutorId, executor_of, items, whole
 from isoscale.types import Placement
 
 __all__ = ["Generation", "generations", "in_order", "shares_of", "workers_of"]

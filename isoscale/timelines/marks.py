@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from isoscale.analysis.fields import executor_of, number, seconds, text, whole
-from isoscale.analysis.placements import Timed
-from isoscale.analysis.values import Mark, MarkKind, State
+from isoscale.timelines.fields import executor_of, number, seconds, text, whole
+from isoscale.timelines.placements import Timed
+from isoscale.timelines.values import Mark, MarkKind, State
 
 __all__ = ["ENDS", "RUNS", "marks"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from isoscale.analysis.fields import ExecutorId
+from isoscale.timelines.fields import ExecutorId
 
 __all__ = [
     "Audit",
