@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from isoscale import demo
+from isoscale.demo import one_job
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -15,9 +15,9 @@ def test_the_demo_ends_with_the_bits_of_stock_ddp(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(demo, "_EPOCHS", "12")
-    monkeypatch.setattr(demo, "_QUIET_STEPS", 10)
-    assert demo.main() == 0
+    monkeypatch.setattr(one_job, "_EPOCHS", "12")
+    monkeypatch.setattr(one_job, "_QUIET_STEPS", 10)
+    assert one_job.main() == 0
     shown = capsys.readouterr().out
     assert "the same bits" in shown
     assert "losses equal bit for bit: 276 of 276 steps" in shown

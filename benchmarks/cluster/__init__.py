@@ -1,0 +1,1 @@
+"""The cluster service with real jobs: held against the simulator, and beside an inference server."""
