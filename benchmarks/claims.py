@@ -14,6 +14,7 @@ import sys
 
 from benchmarks.analyze.claims import PARTS as ANALYZE
 from benchmarks.batches.claims import PARTS as BATCHES
+from benchmarks.cluster.claims import PARTS as CLUSTER
 from benchmarks.data.claims import PARTS as DATA
 from benchmarks.elastic.claims import PARTS as ELASTIC
 from benchmarks.heterogeneous.claims import PARTS as HETEROGENEOUS
@@ -26,7 +27,9 @@ from benchmarks.scheduling.claims import PARTS as SCHEDULING
 from benchmarks.simulate.claims import PARTS as SIMULATE
 
 PAGE = ROOT / "docs" / "claims.md"
-_PARTS: Parts = OVERHEAD | HETEROGENEOUS | ELASTIC | DATA | RECIPES | SIMULATE | SCHEDULING | ANALYZE | BATCHES
+_PARTS: Parts = (
+    OVERHEAD | HETEROGENEOUS | ELASTIC | DATA | RECIPES | SIMULATE | SCHEDULING | ANALYZE | BATCHES | CLUSTER
+)
 
 _INTRODUCTION = """# Claims and measurements
 

@@ -22,8 +22,6 @@ from isoscale.testing.served import Served
 _LIMIT_S = 120.0
 #: the first steps after a change are not its pace
 _WARM = 5
-#: changes of each sort that are measured
-_CHANGES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,19 +48,29 @@ class Profile:
         """Share of its speed that a job loses to a neighbour."""
         return max(0.0, mean(1 - self.alone_s[one] / self.beside_s[one] for one in self.alone_s))
 
+    def in_words(self) -> str:
+        return (
+            f"start {self.start_s:.2f} s, end {self.end_s:.2f} s, resume {self.resume_s:.2f} s, shrink "
+            f"{self.shrink_s:.2f} s, pause {self.pause_s:.2f} s, grow {self.ready_s:.2f} s of which "
+            f"{self.rescale_s:.2f} s stand still; a neighbour costs {100 * self.interference:.1f} %"
+        )
+
     def as_row(self) -> dict[str, Any]:
         return {"kind": "profile", "policy": "", "repetition": 0, **asdict(self)}
 
 
-def measure(
+Speeds = tuple[dict[str, float], dict[str, float], dict[str, float], float, float]
+
+
+def measure_speeds(
     served: Served,
     client: Client,
     packed: live.Bundles,
     recipes: Sequence[str],
     seconds: float,
     say: Callable[[str], None],
-) -> Profile:
-    """`seconds`: about how long every recipe trains in every situation."""
+) -> Speeds:
+    """Under a policy that gives a job all that it asks for. `seconds`: about how long every recipe trains each time."""
     alone: dict[str, float] = {}
     beside: dict[str, float] = {}
     both: dict[str, float] = {}
@@ -84,19 +92,14 @@ def measure(
 
     for recipe in recipes:
         steps = max(3 * _WARM, round(seconds / STEP_S[recipe]))
-        alone[recipe] = train([Job(f"alone-{steps}", recipe, 0.0, steps, 1)])[0]
+        alone[recipe] = train([Job("alone", recipe, 0.0, steps, 1)])[0]
         beside[recipe] = mean(train([Job(f"beside-{number}", recipe, 0.0, steps, 1) for number in range(2)]))
         both[recipe] = train([Job("both", recipe, 0.0, steps, 2)])[0]
-        say(f"{recipe}: a step takes {alone[recipe] * 1e3:.1f} ms alone, {beside[recipe] * 1e3:.1f} ms beside a "
-            f"neighbour, {both[recipe] * 1e3:.1f} ms on both devices")  # fmt: skip
-    changes = _changes(served, client, packed, recipes[0])
-    profile = Profile(alone, beside, both, median(starts), median(ends), **changes)
-    say(
-        f"start {profile.start_s:.2f} s, end {profile.end_s:.2f} s, resume {profile.resume_s:.2f} s, shrink "
-        f"{profile.shrink_s:.2f} s, pause {profile.pause_s:.2f} s, grow {profile.ready_s:.2f} s of which "
-        f"{profile.rescale_s:.2f} s stand still; a neighbour costs {100 * profile.interference:.1f} %"
-    )
-    return profile
+        say(
+            f"{recipe}: a step takes {alone[recipe] * 1e3:.1f} ms alone, {beside[recipe] * 1e3:.1f} ms beside a "
+            f"neighbour, {both[recipe] * 1e3:.1f} ms on both devices"
+        )
+    return alone, beside, both, median(starts), median(ends)
 
 
 def _pace(steps: Sequence[tuple[int, float, int]]) -> float:
@@ -105,13 +108,16 @@ def _pace(steps: Sequence[tuple[int, float, int]]) -> float:
     return (ended - begun) / (last - first)
 
 
-def _changes(served: Served, client: Client, packed: live.Bundles, recipe: str) -> dict[str, float]:
-    """One long job whose devices its owner changes; it ends by being cancelled."""
+def measure_changes(
+    served: Served, client: Client, packed: live.Bundles, recipe: str, *, times: int, grows: bool
+) -> dict[str, float]:
+    """One long job whose devices its owner changes; it ends by being cancelled. `grows`: the policy gives devices to a
+    job that runs; without, growth is not measured."""
     job = live.submit(client, packed, Job("changes", recipe, 0.0, 10**6, 2))
     directory = served.directory(job)
-    shrink, pause, ready, still, resume = [], [], [], [], []
+    shrink, pause, resume, ready, still = [], [], [], [0.0] * (not grows), [0.0] * (not grows)
     _until(lambda: _trains(directory, 2))
-    for _ in range(_CHANGES):
+    for _ in range(times):
         begun = time.time()
         client.scale(job, 1)
         _until(lambda: _free(client) == 1)
@@ -119,13 +125,13 @@ def _changes(served: Served, client: Client, packed: live.Bundles, recipe: str) 
         _until(lambda: _trains(directory, 1))
         before = len(live.steps_of(directory))
         client.scale(job, 2)
-        _until(lambda: _trains(directory, 2))
-        steps = live.steps_of(directory)
-        decided = [event.t for event in client.job_events(job) if event.event == "job_resized"][-1]
-        switch = next(i for i in range(before, len(steps)) if steps[i][2] == 2)
-        ready.append(steps[switch][1] - decided)
-        gap = steps[switch][1] - steps[switch - 1][1]
-        still.append(gap - (steps[-1][1] - steps[switch][1]) / max(1, len(steps) - 1 - switch))
+        if grows:
+            _until(lambda: _trains(directory, 2))
+            steps = live.steps_of(directory)
+            switch = next(number for number in range(before, len(steps)) if steps[number][2] == 2)
+            ready.append(steps[switch][1] - _decided_s(client, job, "job_resized"))
+            gap = steps[switch][1] - steps[switch - 1][1]
+            still.append(gap - (steps[-1][1] - steps[switch][1]) / max(1, len(steps) - 1 - switch))
         begun = time.time()
         client.pause(job)
         _until(lambda: _free(client) == 2)
@@ -133,9 +139,7 @@ def _changes(served: Served, client: Client, packed: live.Bundles, recipe: str) 
         before = len(live.steps_of(directory))
         client.resume(job)
         _until(partial(_trains, directory, 2, after=before))
-        steps = live.steps_of(directory)
-        decided = [event.t for event in client.job_events(job) if event.event == "job_resumed"][-1]
-        resume.append(steps[before][1] - decided)
+        resume.append(live.steps_of(directory)[before][1] - _decided_s(client, job, "job_resumed"))
     client.cancel(job)
     _until(lambda: _free(client) == 2)
     return {
@@ -145,6 +149,11 @@ def _changes(served: Served, client: Client, packed: live.Bundles, recipe: str) 
         "ready_s": median(ready),
         "rescale_s": max(0.0, median(still)),
     }
+
+
+def _decided_s(client: Client, job: str, event: str) -> float:
+    """When the newest such event was."""
+    return [one.t for one in client.job_events(job) if one.event == event][-1]
 
 
 def _free(client: Client) -> int:

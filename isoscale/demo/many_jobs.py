@@ -151,7 +151,7 @@ class _Teller:
         self.console.print(Text(f"{seconds:6.1f} s  ", style="dim").append(Text(text, style=style)))
 
     def hear(self, event: Event) -> None:
-        text = _told(event, self.names.get(event.job, event.job))
+        text = told(event, self.names.get(event.job, event.job))
         if text and not self.is_closed:
             self.say(text, at=event.t)
 
@@ -168,14 +168,14 @@ def _listen(served: Served, teller: _Teller) -> None:
 _REASONS = {"policy": "the policy's choice", "reclaimed": "a device was reclaimed"}
 
 
-def _told(event: Event, job: str) -> str:
+def told(event: Event, job: str) -> str:
     """One line for what moves devices; "" for the rest."""
     fields: dict[str, Any] = event.fields
     why = _REASONS.get(str(fields.get("reason", "")), str(fields.get("reason", "")))
     match event.event:
         case "job_started" | "job_resumed":
-            verb = "starts" if event.event == "job_started" else "goes on"
-            return f"{job} {verb} on {_devices(fields['to'])} ({why})"
+            verb = "starts on" if event.event == "job_started" else "goes on with"
+            return f"{job} {verb} {_devices(fields['to'])} ({why})"
         case "job_resized" if fields["to"] != fields["from"]:
             verb = "grows" if fields["to"] > fields["from"] else "shrinks"
             return f"{job} {verb} from {fields['from']} to {_devices(fields['to'])} ({why})"
