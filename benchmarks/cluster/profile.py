@@ -31,10 +31,12 @@ class Profile:
     alone_s: dict[str, float]
     beside_s: dict[str, float]
     both_s: dict[str, float]
-    #: from the decision to the first step, less a step; and from the last step to the end
-    start_s: float
+    #: by recipe, from the decision to the first step, less a step: some import more than others
+    start_s: dict[str, float]
+    #: from the last step to the end
     end_s: float
-    #: from the decision to the first step after a pause
+    #: of the recipe whose devices were changed: from the decision to the first step after a pause
+    changed: str
     resume_s: float
     #: from a decision that takes devices until they are free: of a job that shrinks, and of one that is paused
     shrink_s: float
@@ -49,8 +51,9 @@ class Profile:
         return max(0.0, mean(1 - self.alone_s[one] / self.beside_s[one] for one in self.alone_s))
 
     def in_words(self) -> str:
+        starts = sorted(self.start_s.values())
         return (
-            f"start {self.start_s:.2f} s, end {self.end_s:.2f} s, resume {self.resume_s:.2f} s, shrink "
+            f"start {starts[0]:.2f} to {starts[-1]:.2f} s, end {self.end_s:.2f} s, resume {self.resume_s:.2f} s, shrink "
             f"{self.shrink_s:.2f} s, pause {self.pause_s:.2f} s, grow {self.ready_s:.2f} s of which "
             f"{self.rescale_s:.2f} s stand still; a neighbour costs {100 * self.interference:.1f} %"
         )
@@ -59,7 +62,7 @@ class Profile:
         return {"kind": "profile", "policy": "", "repetition": 0, **asdict(self)}
 
 
-Speeds = tuple[dict[str, float], dict[str, float], dict[str, float], float, float]
+Speeds = tuple[dict[str, float], dict[str, float], dict[str, float], dict[str, float], float]
 
 
 def measure_speeds(
@@ -74,18 +77,18 @@ def measure_speeds(
     alone: dict[str, float] = {}
     beside: dict[str, float] = {}
     both: dict[str, float] = {}
-    starts: list[float] = []
+    starts: dict[str, list[float]] = {}
     ends: list[float] = []
 
     def train(jobs: Sequence[Job]) -> list[float]:
         ids = [live.submit(client, packed, job) for job in jobs]
         live.wait(client, ids)
         found = []
-        for id_ in ids:
+        for id_, job in zip(ids, jobs, strict=True):
             steps = live.steps_of(served.directory(id_))
             pace = _pace(steps)
             times = {event.event: event.t for event in client.job_events(id_)}
-            starts.append(steps[0][1] - times["job_started"] - pace)
+            starts.setdefault(job.recipe, []).append(steps[0][1] - times["job_started"] - pace)
             ends.append(times["job_finished"] - steps[-1][1])
             found.append(pace)
         return found
@@ -99,7 +102,7 @@ def measure_speeds(
             f"{recipe}: a step takes {alone[recipe] * 1e3:.1f} ms alone, {beside[recipe] * 1e3:.1f} ms beside a "
             f"neighbour, {both[recipe] * 1e3:.1f} ms on both devices"
         )
-    return alone, beside, both, median(starts), median(ends)
+    return alone, beside, both, {recipe: median(found) for recipe, found in starts.items()}, median(ends)
 
 
 def _pace(steps: Sequence[tuple[int, float, int]]) -> float:
@@ -110,7 +113,7 @@ def _pace(steps: Sequence[tuple[int, float, int]]) -> float:
 
 def measure_changes(
     served: Served, client: Client, packed: live.Bundles, recipe: str, *, times: int, grows: bool
-) -> dict[str, float]:
+) -> dict[str, Any]:
     """One long job whose devices its owner changes; it ends by being cancelled. `grows`: the policy gives devices to a
     job that runs; without, growth is not measured."""
     job = live.submit(client, packed, Job("changes", recipe, 0.0, 10**6, 2))
@@ -143,6 +146,7 @@ def measure_changes(
     client.cancel(job)
     _until(lambda: _free(client) == 2)
     return {
+        "changed": recipe,
         "resume_s": median(resume),
         "shrink_s": median(shrink),
         "pause_s": median(pause),

@@ -48,14 +48,14 @@ def run(workload: Sequence[Job], profile: Profile, policy: str) -> list[Simulate
     ]
 
 
-def costs(profile: Profile) -> Costs:
+def costs(profile: Profile, recipe: str) -> Costs:
+    start_s = profile.start_s[recipe]
     return Costs(
         # Ending costs every job once, as its first start does.
-        start_s=profile.start_s + profile.end_s,
-        resume_s=profile.resume_s,
+        start_s=start_s + profile.end_s,
+        resume_s=max(0.0, profile.resume_s + start_s - profile.start_s.get(profile.changed, start_s)),
         rescale_s=profile.rescale_s,
         ready_s=max(0.0, profile.ready_s - profile.rescale_s),
-        handover_s=profile.pause_s,
     )
 
 
@@ -63,7 +63,7 @@ def _once(workload: Sequence[Job], profile: Profile, policy: str, phase_s: float
     _, make = one_policy(policy)
     made = make()
     options = Options(
-        costs=costs(profile),
+        costs=Costs(handover_s=profile.pause_s),
         interval_s=_INTERVAL_S if made.interval_s > 0 or made.watches_time else None,
         interference=Interference(share=profile.interference),
     )
@@ -99,5 +99,9 @@ def _job(job: Job, profile: Profile, phase_s: float) -> SimJob:
         restart_s=_RESCALE_S,
     )
     return SimJob(
-        request=request, declared=declared, truth=ModelTruth(truth, float(job.steps)), declared_work=float(job.steps)
+        request=request,
+        declared=declared,
+        truth=ModelTruth(truth, float(job.steps)),
+        declared_work=float(job.steps),
+        costs=costs(profile, job.recipe),
     )
