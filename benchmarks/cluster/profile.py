@@ -53,8 +53,8 @@ class Profile:
     def in_words(self) -> str:
         starts = sorted(self.start_s.values())
         return (
-            f"start {starts[0]:.2f} to {starts[-1]:.2f} s, end {self.end_s:.2f} s, resume {self.resume_s:.2f} s, shrink "
-            f"{self.shrink_s:.2f} s, pause {self.pause_s:.2f} s, grow {self.ready_s:.2f} s of which "
+            f"start {starts[0]:.2f} to {starts[-1]:.2f} s, end {self.end_s:.2f} s, resume {self.resume_s:.2f} s, "
+            f"shrink {self.shrink_s:.2f} s, pause {self.pause_s:.2f} s, grow {self.ready_s:.2f} s of which "
             f"{self.rescale_s:.2f} s stand still; a neighbour costs {100 * self.interference:.1f} %"
         )
 
