@@ -4,7 +4,7 @@ A real service with six devices, real coordinators and executors, and everything
 `isoscale.cluster.Client`, as the commands do. Then each job trains alone, on one executor. Exits 1 if a digest differs.
 
 The job (`isoscale/testing/short_job.py`) has dropout, batch norm, random transforms and state of its own. A turn takes
-at least 50 ms, most of which it sleeps: so six devices share two cores as if each had its own.
+at least 100 ms, most of which it sleeps: so six devices share two cores as if each had its own.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from isoscale.types import JobSpec
 _DEVICES, _POLICY, _NODE = 6, "easyscale", "local"
 _WORKERS = 4
 #: of each job, by name; of 20 steps each
-_EPOCHS = {"short": 5, "middle": 8, "long": 11}
+_EPOCHS = {"short": 4, "middle": 6, "long": 8}
 _STEPS_PER_EPOCH = 20
-_TURN_S = 0.05
+_TURN_S = 0.1
 #: steps that a job trains undisturbed before the next thing happens
-_QUIET_STEPS = 20
+_QUIET_STEPS = 15
 _WITHIN_S = 2.0
 _POLL_S = 0.1
 
@@ -81,8 +81,8 @@ def _story(console: Console, client: Client, served: Served) -> tuple[list[JobSh
         arguments = (str(epochs), str(_TURN_S))
         teller.command(f"isoscale submit short_job.py --workers {_WORKERS} --name {name} -- {' '.join(arguments)}")
         work = epochs * _STEPS_PER_EPOCH
-        job = client.submit(short_job_path(), workers=_WORKERS, name=name, work=work, script_args=arguments)
-        names[job.id] = name
+        names[f"j{len(names) + 1}"] = name  # ids count up in a new service
+        client.submit(short_job_path(), workers=_WORKERS, name=name, work=work, script_args=arguments)
     ids = list(names)
     if _train(client, ids):
         teller.command(f"isoscale reclaim {_NODE} 1 --within {_WITHIN_S:g}")
