@@ -1,11 +1,11 @@
 """An inference server beside training on two devices: alone, with a static split, and lending what it does not need.
 
 The server (`inference`, a process per device that it holds, each on its own core) answers a load that rises and falls
-twice (`load`, open loop, the same arrivals in every run), fixed at 60 % of its saturation on both devices at the peak
-and 15 % between peaks. Alone it keeps both devices; its second such run is the control. Split: it has one, training the
-other. Lending: it begins with one, and follows the load: when the requests of the last second would keep one device
-busy for more than 60 %, it reclaims the other through `isoscale.cluster.Client` within 2 s; below 40 % it lends it
-again. Training is one endless recipe under `isoscale serve --pin`.
+twice (`requests`, open loop, the same arrivals in every run), fixed at 60 % of its saturation on both devices at the
+peak and 15 % between peaks. Alone it keeps both devices; its second such run is the control. Split: it has one,
+training the other. Lending: it begins with one, and follows the load: when the requests of the last second would keep
+one device busy for more than 60 %, it reclaims the other through `isoscale.cluster.Client` within 2 s; below 40 % it
+lends it again. Training is one endless recipe under `isoscale serve --pin`.
 
 Targets: every reclaim in time; p99 latency from the moment that a reclaim returned until the device is lent again
 within 1.1x (plus the control's difference) of that of serving alone in the same seconds.
@@ -28,7 +28,7 @@ from typing import Any
 
 from benchmarks.cluster import live
 from benchmarks.cluster.inference import Server
-from benchmarks.cluster.load import Answer, Shape, drive, saturation
+from benchmarks.cluster.requests import Answer, Shape, drive, saturation
 from benchmarks.cluster.workload import WORKERS, Job
 from benchmarks.lib.measure import percentile, rounded
 from benchmarks.lib.options import options as given_options

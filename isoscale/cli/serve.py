@@ -35,7 +35,7 @@ def serve(
     backend: Annotated[str, typer.Option(help="Where jobs run: local.")] = "local",
     policy: Annotated[
         str, typer.Option(metavar="NAME[(options)]", help="Who gets which devices; isoscale simulate --list-policies.")
-    ] = "easyscale",
+    ] = "easyscale(room=true)",
     interval: Annotated[
         float | None,
         typer.Option(
@@ -81,11 +81,13 @@ def serve(
         problem, remedy = "needs starlette and uvicorn", "pip install 'isoscale[cluster]'"
         raise UserError(field="serve", value="cluster", problem=problem, remedy=remedy) from None
     from isoscale.cluster import faults
+    from isoscale.cluster.links import address
     from isoscale.cluster.machine import make_cluster, pin_devices
     from isoscale.cluster.rebuild import rebuild as make_anew
     from isoscale.cluster.server import Listening
     from isoscale.cluster.server import serve as run
-    from isoscale.cluster.service import Configuration, one_policy
+    from isoscale.cluster.service import Configuration
+    from isoscale.cluster.settings import one_policy
     from isoscale.cluster.webhooks import check_address
     from isoscale.scheduling.driver import device_names
 
@@ -126,6 +128,7 @@ def serve(
         console.print(
             f"serving {url}  ({configuration.devices}, policy {policy}); state and token in {state}", soft_wrap=True
         )
+        console.print(f"dashboard {address(url, service.first_link())}  (works once, for 10 minutes)", soft_wrap=True)
         console.print("jobs run as this user; Ctrl-C ends the service, not its jobs", style="dim", soft_wrap=True)
 
     raise ToldExit(run(configuration, listening, ready))

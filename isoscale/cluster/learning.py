@@ -12,13 +12,13 @@ from statistics import median
 
 from isoscale.protocol.status import JobStatus
 from isoscale.scheduling.fit import StepPoint, fit_communication
-from isoscale.scheduling.throughput import LogicalWorkerSpeed
+from isoscale.scheduling.throughput import Communication, LogicalWorkerSpeed
 
-__all__ = ["Learner", "Point", "first_guess"]
+__all__ = ["ENOUGH", "Learner", "Point", "first_guess"]
 
 _WORTH_TELLING = 0.05
 #: turns measured before anybody is believed
-_ENOUGH = 3
+ENOUGH = 3
 #: steps on the same devices before their pace is believed: what a coordinator tells is a mean that forgets slowly, and
 #: would pass off the old devices' pace as that of the new ones
 _SETTLED = 25
@@ -78,7 +78,7 @@ class Learner:
 
     def model(self) -> LogicalWorkerSpeed | None:
         """What is known, if that is something, and something new."""
-        turn_s = {kind: median(late) for kind, late in self.turns.items() if len(late) >= _ENOUGH}
+        turn_s = self._turn_s()
         if not turn_s and self.points:
             # Of an earlier service: steps only.
             turn_s = {}
@@ -97,6 +97,13 @@ class Learner:
             return None
         self._told = model
         return model
+
+    def communication(self) -> Communication:
+        """What steps take beyond turns."""
+        return fit_communication(self._steps(self._turn_s()))
+
+    def _turn_s(self) -> dict[str, float]:
+        return {kind: median(late) for kind, late in self.turns.items() if len(late) >= ENOUGH}
 
     def _steps(self, turns: Mapping[str, float]) -> list[StepPoint]:
         steps = []

@@ -28,6 +28,7 @@ from isoscale.scheduling.driving import (
     DeviceRepaired,
     DevicesLent,
     DevicesReleased,
+    Grant,
     GrantReported,
     Happening,
     Instruction,
@@ -52,6 +53,7 @@ from isoscale.scheduling.events import (
     JobProgress,
     JobSubmitted,
     JobWithheld,
+    PricesChanged,
     RequestChanged,
     SpeedLearned,
 )
@@ -108,6 +110,11 @@ class Driver:
         names = self._pool.names
         return {names[number]: run.name for run in self._runs.values() for number in sorted(run.holds())}
 
+    def grant(self, job: str) -> Grant:
+        """The newest one of a job, to be sent again."""
+        run = self._runs[job]
+        return self._granting.grant_of(run, run.reason)
+
     def devices_of(self, job: str, node: int) -> Sequence[str]:
         """Devices of a node that the job was granted."""
         pool = self._pool
@@ -139,14 +146,15 @@ class Driver:
         if self.controller.next_decision_s(now) <= now:
             for decision in self.controller.decide(now):
                 self._decided(decision, "policy", math.inf)
-            self._spare_idle_swaps()
+            if len(self._granting.pending) > 1:
+                self._spare_idle_swaps()
         return self._settled()
 
     def _settled(self) -> list[Instruction]:
         granting = self._granting
         if self._hidden:
             self._tell_capacity()
-        if granting.is_unsettled:
+        if granting.pending:
             granting.settle()
         if self._pool.has_reclaims:
             granting.out += self._pool.returned(self._now)
@@ -155,7 +163,7 @@ class Driver:
 
     def _note(self, event: Happening) -> None:
         match event:
-            case JobProgress() | SpeedLearned():
+            case JobProgress() | SpeedLearned() | PricesChanged():
                 self.controller.feed(event, self._now)
             case JobSubmitted(request):
                 self._feed(event)

@@ -34,6 +34,7 @@ __all__ = [
     "held_by_kind",
     "num_devices",
     "packed_shape",
+    "service_by_kind",
     "shape_of",
 ]
 
@@ -41,7 +42,7 @@ __all__ = [
 Allocation = tuple[tuple[int, int], ...]
 #: (kind, count) per node used, in the order of the allocation
 Shape = tuple[tuple[str, int], ...]
-Objective = Literal["jct", "makespan", "throughput", "efficiency"]
+Objective = Literal["jct", "makespan", "throughput", "efficiency", "fairness", "cost"]
 Status = Literal["pending", "running", "paused"]
 
 
@@ -128,6 +129,8 @@ class JobRequest:
     requested_batch: int = 0
     min_batch: int = 0
     max_batch: int = 0
+    #: global batches that may be chosen, each without a restart; () any in the range, as the job divides it
+    batch_sizes: tuple[int, ...] = ()
     #: higher is served first
     priority: int = 0
     tenant: str = ""
@@ -158,6 +161,8 @@ class JobView:
     since_s: float = 0.0
     service_before_s: float = 0.0
     running_before_s: float = 0.0
+    #: device-seconds by kind up to that moment, in the cluster's order; () where there is one kind only
+    service_of_kinds: tuple[float, ...] = ()
     #: None until it first runs
     first_started_s: float | None = None
     #: changes of devices or batch after the first start, each of which interrupted the job
@@ -207,6 +212,9 @@ class ClusterState:
     interval_s: float = 0.0
     #: seconds a job stands still when its devices change, as measured; what a change has to be worth
     rescale_s: float = 0.0
+    #: dollars for a device of each kind and an hour: now, and on average so far; empty where nothing is paid
+    prices: Mapping[str, float] = field(default_factory=dict)
+    usual_prices: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +263,10 @@ Decision = Start | Resize | Pause | Resume | Reject
 
 
 def num_devices(allocation: Allocation) -> int:
-    return sum(count for _, count in allocation)
+    total = 0
+    for _, count in allocation:  # asked several times for every event: a generator would cost twice as much
+        total += count
+    return total
 
 
 def shape_of(cluster: Cluster, allocation: Allocation) -> Shape:
@@ -275,6 +286,14 @@ def held_by_kind(cluster: Cluster, allocation: Allocation) -> dict[str, int]:
         kind = cluster.nodes[node].kind
         held[kind] = held.get(kind, 0) + count
     return {kind: held[kind] for kind in cluster.kinds if kind in held} if len(held) > 1 else held
+
+
+def service_by_kind(cluster: Cluster, job: JobView, now: float) -> tuple[float, ...]:
+    """Device-seconds that the job has held of each of the cluster's kinds."""
+    service = list(job.service_of_kinds or (0.0,) * len(cluster.kinds))
+    for kind, count in held_by_kind(cluster, job.allocation).items():
+        service[cluster.kinds.index(kind)] += count * (now - job.since_s)
+    return tuple(service)
 
 
 def packed_shape(kind: str, count: int, node_size: int) -> Shape:

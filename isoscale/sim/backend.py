@@ -102,12 +102,15 @@ class SimulatedBackend:
         interference: Interference,
         ledger: Ledger,
         wake: Callable[[float, Wake, Live], None],
+        *,
+        is_rented: bool = False,
     ) -> None:
         self._kinds = [node.kind for node in cluster.nodes]
         self._costs = costs
         self._interference = interference
         self._ledger = ledger
         self._wake = wake
+        self._is_rented = is_rented
         #: jobs on each node; kept only if they matter to each other
         self._on_node: list[dict[int, Live]] = [{} for _ in cluster.nodes]
 
@@ -204,6 +207,9 @@ class SimulatedBackend:
     def _hold(self, live: Live, allocation: Allocation, now: float) -> None:
         if live.allocation and now > live.held_since:
             self._ledger.held.append((live.index, live.held_since, now, num_devices(live.allocation)))
+            if self._is_rented:
+                for node, count in live.allocation:
+                    self._ledger.rented.append((live.index, live.held_since, now, self._kinds[node], count))
         live.held_since = now
         old = live.allocation
         live.allocation = allocation

@@ -8,11 +8,12 @@ from typing import Any
 
 from isoscale.cluster.api.openapi import document
 from isoscale.cluster.api.route import Call, Done, Route
+from isoscale.cluster.auth import Caller
 from isoscale.cluster.metrics import metrics_text
 from isoscale.cluster.service import Service
 from isoscale.cluster.values import Role
 
-__all__ = ["about_routes"]
+__all__ = ["Info", "about_routes", "info_for"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +30,20 @@ class Info:
     tenant: str
 
 
+def info_for(service: Service, caller: Caller) -> Info:
+    return Info(
+        version=service.version,
+        policy=service.picture().policy,
+        policies=dict(service.policies()),
+        term=service.store.term,
+        event=service.store.last_event(),
+        now_s=service.now(),
+        you=caller.name,
+        role=caller.role,
+        tenant=caller.tenant,
+    )
+
+
 def about_routes(service: Service, all_routes: Callable[[], Sequence[Route]]) -> tuple[Route, ...]:
     """`all_routes`: the whole table, which the document describes."""
 
@@ -36,18 +51,7 @@ def about_routes(service: Service, all_routes: Callable[[], Sequence[Route]]) ->
         return Done(ok=service.is_well())
 
     def info(call: Call) -> Info:
-        caller = call.caller
-        return Info(
-            version=service.version,
-            policy=service.picture().policy,
-            policies=dict(service.policies()),
-            term=service.store.term,
-            event=service.store.last_event(),
-            now_s=service.now(),
-            you=caller.name,
-            role=caller.role,
-            tenant=caller.tenant,
-        )
+        return info_for(service, call.caller)
 
     def openapi(call: Call) -> Any:
         return document(all_routes(), service.version)

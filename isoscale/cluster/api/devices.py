@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from isoscale.cluster.api.route import SMALL_BODY, Call, Route
-from isoscale.cluster.service import Reclaimed, Service
+from isoscale.cluster.lending import Reclaimed
+from isoscale.cluster.service import Service
 from isoscale.cluster.values import NodeShown
 
 __all__ = ["device_routes"]
@@ -22,6 +23,8 @@ class ReclaimBody:
     within_s: float | None = None
     #: consent to lose work since a job's last checkpoint
     force: bool = False
+    #: the same key from the same token is the same reclaim: a call that got no answer is simply sent again
+    key: str = ""
 
 
 def device_routes(service: Service) -> tuple[Route, ...]:
@@ -33,7 +36,8 @@ def device_routes(service: Service) -> tuple[Route, ...]:
 
     def reclaim(call: Call) -> Reclaimed:
         body: ReclaimBody = call.body
-        return service.reclaim(call.caller, call.path["node"], body.count, body.within_s, force=body.force)
+        node = call.path["node"]
+        return service.reclaim(call.caller, node, body.count, body.within_s, force=body.force, key=body.key)
 
     return (
         Route(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from isoscale import limits
 from isoscale.cluster.api.route import ROW_NUMBER, ROWS, SMALL_BODY, Call, Route
 from isoscale.cluster.logs import MAX_PAGE, LogFile, LogPage, log_files, log_page
+from isoscale.cluster.records.commands import Commands, commands_of
 from isoscale.cluster.service import Service
 from isoscale.cluster.values import Event, JobShown, Submission, Why
 
@@ -89,6 +90,7 @@ def job_routes(service: Service) -> tuple[Route, ...]:
                 ("/events", "What happened to it", h.events, PageQuery, list[Event]),
                 ("/logs", "Which logs it has", h.log_files, None, list[LogFile]),
                 ("/log", "A page of one log", h.log, LogQuery, LogPage),
+                ("/commands", "Commands that prove or repeat it", h.commands, None, Commands),
             )
         ),
         *(
@@ -149,6 +151,10 @@ class _Handlers:
         query: LogQuery = call.query
         limits.within(query.limit, "limit", limits.Range(1, MAX_PAGE))
         return log_page(self._desk.directory(call.caller, call.path["id"]), query.source, query.offset, query.limit)
+
+    def commands(self, call: Call) -> Commands:
+        job = self._desk.job(call.caller, call.path["id"])
+        return commands_of(self._desk.directory(call.caller, job.id), job.step)
 
     def pause(self, call: Call) -> JobShown:
         return self._desk.pause(call.caller, call.path["id"])

@@ -1,19 +1,16 @@
-"""Tokens, and the sessions that a page begins with one."""
+"""Tokens: who has one, a new one, the end of one."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from isoscale import limits
-from isoscale.cluster.api.route import ROW_NUMBER, SMALL_BODY, Call, Done, Route, Secret
-from isoscale.cluster.auth import NotFoundError, new_session, new_token
+from isoscale.cluster.api.route import ROW_NUMBER, SMALL_BODY, Call, Done, Route
+from isoscale.cluster.auth import NotFoundError, new_token
 from isoscale.cluster.service import Service
 from isoscale.cluster.values import Role, TokenShown
-from isoscale.errors import UserError
 
 __all__ = ["token_routes"]
-
-_SESSION_S = 12 * 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,11 +25,6 @@ class TokenBody:
 class TokenMade:
     id: int
     #: told once
-    token: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoginBody:
     token: str
 
 
@@ -67,17 +59,6 @@ def token_routes(service: Service) -> tuple[Route, ...]:
             answer=Done,
             errors=(404,),
         ),
-        Route(
-            method="POST",
-            path="/login",
-            role=None,
-            summary="A session's cookie for a token",
-            handler=h.login,
-            body=LoginBody,
-            answer=Done,
-            max_body=SMALL_BODY,
-        ),
-        Route(method="POST", path="/logout", role="viewer", summary="End the session", handler=h.logout, answer=Done),
     )
 
 
@@ -109,17 +90,3 @@ class _Handlers:
                 raise NotFoundError(f"token={text[:40]}: no such token, or revoked before; see GET /api/tokens")
             tx.event("token_revoked", token=number)
         return Done()
-
-    def login(self, call: Call) -> Secret:
-        """The cookie is a token of its own, that ends with the one it was made for at the latest."""
-        found = self._service.authenticate(call.body.token)
-        if found is None:
-            raise UserError(field="token", value="...", problem="not a valid token", remedy="see STATE/token")
-        secret = new_session(self._store, found, _SESSION_S, self._service.now())
-        return Secret(cookie=secret, answer=Done())
-
-    def logout(self, call: Call) -> Secret:
-        with self._store.write(now=self._service.now(), by=call.caller.name) as tx:
-            if tx.end_session(call.caller.token):
-                tx.event("token_revoked", token=call.caller.token)
-        return Secret(cookie="", answer=Done())

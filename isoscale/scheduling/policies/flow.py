@@ -20,6 +20,7 @@ for `patience_s` is given devices before anybody else: nobody starves.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,12 +29,14 @@ from isoscale.scheduling.allocation import Target, decisions_for
 from isoscale.scheduling.autoscaler import allocate
 from isoscale.scheduling.changes import movable_part, restart_s
 from isoscale.scheduling.choice import Choices, choose
+from isoscale.scheduling.fairness import FairShares
+from isoscale.scheduling.money import dollars_per_s, worth_in_dollars
 from isoscale.scheduling.objectives import efficient_only, option_values, sizes_of
 from isoscale.scheduling.options import DeviceOptions, device_options
 from isoscale.scheduling.packing import Counts, Packer
 from isoscale.scheduling.policies.counting import active_jobs
 from isoscale.scheduling.policy import register
-from isoscale.scheduling.state import ClusterState, Decision, JobView
+from isoscale.scheduling.state import ClusterState, Decision, JobView, service_by_kind
 from isoscale.scheduling.throughput import proven_devices, trusted_devices
 
 __all__ = ["Flow"]
@@ -43,6 +46,8 @@ Floats = NDArray[np.float64]
 # A higher priority outweighs everything that lower ones could gain; so does having waited for long.
 _PRIORITY_FACTOR = 1e4
 _PATIENCE_BONUS = 1e6
+#: so many times what the most valuable option of any job is worth is what a job is that falls behind its fair share
+_PROMISE_FACTOR = 10.0
 #: what is expected of a job that declares no work, beyond what it has had: so many times what active jobs have had on
 #: average, and at least so many seconds on one device
 _EXPECTED_FACTOR = 2.0
@@ -79,7 +84,18 @@ class Flow:
         trust: float = 4.0,
         doubt: float = 0.1,
         pause_s: float = 0.0,
+        bound: float = 1.5,
+        hour_worth: float = 1.0,
+        trial_s: float = 0.0,
+        service: Literal["devices", "work"] = "devices",
+        proven: Literal["any", "kind", "kind1", "kinddoubt"] = "any",
     ) -> None:
+        self._bound = bound
+        self._hour_worth = hour_worth
+        self._trial_s = trial_s
+        self._shares = FairShares()
+        self._service = service
+        self._proven = proven
         self._horizon_s = horizon_s
         self._declared = declared
         self._patience_s = patience_s
@@ -89,6 +105,8 @@ class Flow:
         self._pause_s = pause_s
 
     def decide(self, state: ClusterState) -> list[Decision]:
+        if state.objective == "fairness":
+            self._shares = self._shares.after(state)
         state = movable_part(state)
         jobs = active_jobs(state)
         capacity = [state.capacity_of[kind] for kind in state.cluster.kinds]
@@ -114,7 +132,7 @@ class Flow:
         if state.objective == "efficiency":
             options = [efficient_only(job, size) for job, size in zip(options, sizes, strict=True)]
             sizes = sizes_of(options)
-        service = [job.service_s(state.now) for job in jobs]
+        service = [self._service_s(state, job, one) for job, one in zip(jobs, options, strict=True)]
         usual = max(_EXPECTED_S, _EXPECTED_FACTOR * sum(service) / max(1, len(service)))
         remaining = [
             self._remaining(state, job, one, had + usual) for job, one, had in zip(jobs, options, service, strict=True)
@@ -128,22 +146,77 @@ class Flow:
             all_declared=all(self._is_declared(state, job) for job in jobs),
             interval_s=state.interval_s,
         )
+        if state.objective == "cost":
+            worth = self._worth_in_dollars(state, options, worth)
+            values = [weight * one.rates for weight, one in zip(worth, options, strict=True)]
+        elif state.objective == "fairness":
+            values = self._with_shares(jobs, options, values)
         charged = [
             self._charge(state, job, one, value, work)
             for job, one, value, work in zip(jobs, options, values, remaining, strict=True)
         ]
+        if state.objective == "cost":
+            # Devices cost the same whether the job trains on them or stands still.
+            charged = [
+                value - dollars_per_s(one, state.cluster.kinds, state.prices)
+                for value, one in zip(charged, options, strict=True)
+            ]
         return options, charged, worth
+
+    def _worth_in_dollars(self, state: ClusterState, options: Sequence[DeviceOptions], weights: Floats) -> Floats:
+        kinds, usual = state.cluster.kinds, state.usual_prices
+        return np.array(
+            [
+                worth_in_dollars(one, dollars_per_s(one, kinds, usual), self._hour_worth, float(weight))
+                for one, weight in zip(options, weights, strict=True)
+            ]
+        )
+
+    def _with_shares(
+        self, jobs: Sequence[JobView], options: Sequence[DeviceOptions], values: Sequence[Floats]
+    ) -> list[Floats]:
+        """Values with the promise first: what a job needs that falls behind outweighs what all others gain."""
+        needs = self._shares.needs(self._bound)
+        promise = _PROMISE_FACTOR * max((float(value.max(initial=0.0)) for value in values), default=0.0)
+        return [
+            value + promise * np.minimum(1.0, one.rates / needs[job.name]) if job.name in needs else value
+            for job, one, value in zip(jobs, options, values, strict=True)
+        ]
+
+    def _service_s(self, state: ClusterState, job: JobView, options: DeviceOptions) -> float:
+        """Device-seconds that the job has had; of slower kinds they count as much less as they are slower for it."""
+        if self._service == "devices" or len(state.cluster.kinds) == 1:
+            return job.service_s(state.now)
+        single = np.zeros(len(state.cluster.kinds))
+        alone = np.flatnonzero(options.counts.sum(axis=1) == 1)
+        single[options.counts[alone].argmax(axis=1)] = options.rates[alone]
+        if not single.any():
+            return job.service_s(state.now)
+        return float(np.array(service_by_kind(state.cluster, job, state.now)) @ (single / single.max()))
 
     def _options(self, state: ClusterState, job: JobView) -> DeviceOptions:
         most = trusted_devices(job.speed, self._trust)
+        if self._trial_s and job.running_s(state.now) < self._trial_s:
+            most = 1
         if most:
             most = max(most, job.request.min_devices)
         options = device_options(state.cluster, state.capacity_of, job.request, job.speed, most=most, mix=self._mix)
         proven = proven_devices(job.speed)
         if proven is None:
             return options
-        beyond = np.maximum(options.counts.sum(axis=1) / max(1, proven), 1.0)
-        return DeviceOptions(counts=options.counts, rates=options.rates * beyond**-self._doubt)
+        counts, rates = options.counts, options.rates
+        if self._proven == "any" or len(state.cluster.kinds) == 1:
+            beyond = np.maximum(counts.sum(axis=1) / max(1, proven), 1.0)
+            return DeviceOptions(counts=counts, rates=rates * beyond**-self._doubt)
+        of_kind = np.array([proven_devices(job.speed, kind) or 0 for kind in state.cluster.kinds])
+        beyond = np.maximum(counts / np.maximum(of_kind, 1), 1.0).max(axis=1)
+        rates = rates * beyond**-self._doubt
+        if self._proven == "kinddoubt":
+            return DeviceOptions(counts=counts, rates=rates)
+        unseen = max(1, proven) if self._proven == "kind" else 1
+        limits = np.where(of_kind > 0, (of_kind * self._trust).astype(np.int64), unseen)
+        keep = (counts <= np.maximum(limits, job.request.min_devices)).all(axis=1)
+        return DeviceOptions(counts=counts[keep], rates=rates[keep])
 
     def _remaining(self, state: ClusterState, job: JobView, options: DeviceOptions, expected_s: float) -> float:
         """Work left: declared, or what a device would do in the time that is expected."""
