@@ -9,7 +9,7 @@ from statistics import mean
 from benchmarks.cluster.profile import Profile
 from benchmarks.cluster.workload import WORKERS, Job
 from isoscale.cluster.learning import Learner
-from isoscale.cluster.service import one_policy
+from isoscale.cluster.settings import one_policy
 from isoscale.scheduling.state import Cluster, JobRequest, Node
 from isoscale.scheduling.throughput import TableSpeed
 from isoscale.sim.backend import Interference
