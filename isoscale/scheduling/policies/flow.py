@@ -65,6 +65,9 @@ class Flow:
 
     `trust` is how many times the devices that a model was measured on a job may be given; on k devices beyond the p
     measured ones a model is believed (p / k)^`doubt` of its rate: what was not seen yet is rarely as good.
+
+    `pause_s` is what pausing a job costs it, starting again included; 0 where that is little beside a job's length.
+    Where jobs are about as short as starting them, they would otherwise pause each other again and again.
     """
 
     interval_s = 60.0
@@ -80,6 +83,7 @@ class Flow:
         mix: bool = True,
         trust: float = 4.0,
         doubt: float = 0.1,
+        pause_s: float = 0.0,
         bound: float = 1.5,
         hour_worth: float = 1.0,
         trial_s: float = 0.0,
@@ -98,6 +102,7 @@ class Flow:
         self._mix = mix
         self._trust = trust
         self._doubt = doubt
+        self._pause_s = pause_s
 
     def decide(self, state: ClusterState) -> list[Decision]:
         if state.objective == "fairness":
@@ -231,6 +236,12 @@ class Flow:
             if state.now - job.since_s >= self._patience_s:
                 values = np.where(values > 0, values + _PATIENCE_BONUS * max(1.0, float(values.max())), values)
             return values
+        same = options.index_of(_held(state, job))
+        if self._pause_s and same >= 0 and options.rates[same] > 0:
+            # Any devices spare it the pause; the nearer its end, the less a pause is worth.
+            left_s = min(self._horizon_s, work / float(options.rates[same]))
+            spared = float(values[same]) * self._pause_s / max(left_s, 1e-9)
+            values = np.where(values > 0, values + spared, values)
         cost = restart_s(state, job)
         if not cost:
             return values
@@ -243,7 +254,6 @@ class Flow:
         spent = changes * cost / (held_s + cost)
         if spent > _MOST_SPENT:
             charge = np.minimum(0.9, np.maximum(charge, spent))
-        same = options.index_of(_held(state, job))
         if same >= 0:
             charge[same] = 0.0
         return np.asarray(values * (1.0 - charge))
