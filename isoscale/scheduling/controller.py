@@ -49,7 +49,6 @@ from isoscale.scheduling.state import (
     Resize,
     SpeedModel,
     num_devices,
-    service_by_kind,
 )
 from isoscale.scheduling.validity import check_decisions
 
@@ -303,7 +302,6 @@ class Controller:
                 since_s=now,
                 service_before_s=view.service_s(now),
                 running_before_s=view.running_s(now),
-                service_of_kinds=service_by_kind(self.cluster, view, now) if len(self._capacity_of) > 1 else (),
                 first_started_s=now if view.first_started_s is None and allocation else view.first_started_s,
                 num_restarts=view.num_restarts + (view.first_started_s is not None and bool(allocation)),
             )
