@@ -104,8 +104,8 @@ def main() -> None:
                 rows.put(row)
                 print(
                     f"{mix:12} {policy:34} mean JCT {row['mean_jct_s']:>8} s ({row['of_flow']}x flow), p99 "
-                    f"{row['p99_jct_s']:>8} s, {row['rescales_per_job']} rescales a job, idle {row['idle_share']}, held "
-                    f"{row['held']}, decision {row['decision_ms']} ms, all done: {row['finished']}",
+                    f"{row['p99_jct_s']:>8} s, {row['rescales_per_job']} rescales a job, idle {row['idle_share']}, "
+                    f"held {row['held']}, decision {row['decision_ms']} ms, all done: {row['finished']}",
                     flush=True,
                 )
     rows.finish()

@@ -1,10 +1,10 @@
 """Dollars for a finished job against completion time, on devices that are rented at prices that change.
 
-A day of 240 jobs drawn after the Philly trace on up to 16 A100, 16 V100 and 48 T4 of a spot market (`sim.market`: prices
-wander about a third of on-demand ones, nodes are taken with two minutes' notice when prices are high). `flow` under
-`--objective cost`, an hour of waiting worth from 3 cents to 30 dollars: a curve. Beside it policies that do not look at
-prices. Everything twice: with what changes cost this project's runtime (stop-free), and with stop-and-resume. Speeds
-are those of the world `mixed`; only devices that a job holds are paid.
+A day of 240 jobs drawn after the Philly trace on up to 16 A100, 16 V100 and 48 T4 of a spot market (`sim.market`:
+prices wander about a third of on-demand ones, nodes are taken with two minutes' notice when prices are high). `flow`
+under `--objective cost`, an hour of waiting worth from 3 cents to 30 dollars: a curve. Beside it policies that do not
+look at prices. Everything twice: with what changes cost this project's runtime (stop-free), and with stop-and-resume.
+Speeds are those of the world `mixed`; only devices that a job holds are paid.
 
     python -m benchmarks.simulate.spot
 """
