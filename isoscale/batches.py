@@ -28,13 +28,15 @@ class BatchChange:
     size: int
     #: what learning rates were multiplied with, where that was measured and is not to be measured again
     factor: float | None = None
+    #: False: for its sake a pass ended before all was read, and then it did not come into force
+    made: bool = True
 
 
 def parse_batch_plan(text: str | None, until: int | None = None, *, field: str = "--batch-plan") -> list[BatchChange]:
     """Entries `step:size` in ascending order of steps; those after the end are left out. Raises UserError.
 
     >>> parse_batch_plan("0:32, 400:64")
-    [BatchChange(step=0, size=32, factor=None), BatchChange(step=400, size=64, factor=None)]
+    [BatchChange(step=0, size=32, factor=None, made=True), BatchChange(step=400, size=64, factor=None, made=True)]
     """
     if text is None:
         return []
@@ -77,20 +79,21 @@ def due(plan: Sequence[BatchChange], after: int, step: int) -> BatchChange | Non
     """The last entry that comes into force after more than `after`, and at most `step`, committed steps.
 
     >>> due([BatchChange(0, 32), BatchChange(4, 64), BatchChange(6, 16)], 0, 7)
-    BatchChange(step=6, size=16, factor=None)
+    BatchChange(step=6, size=16, factor=None, made=True)
     """
     return next((entry for entry in reversed(plan) if after < entry.step <= step), None)
 
 
 def plan_text(plan: Sequence[BatchChange]) -> str:
-    """As `--batch-plan` takes it; factors are left out."""
-    return ",".join(f"{entry.step}:{entry.size}" for entry in plan)
+    """As `--batch-plan` takes it; factors, and what was not made, are left out."""
+    return ",".join(f"{entry.step}:{entry.size}" for entry in plan if entry.made)
 
 
 def recorded_changes(events: Iterable[Mapping[str, Any]]) -> list[BatchChange]:
     """The changes that a run's log has, in order of their steps. One that was made again after a restart counts once.
 
-    A factor is kept where the rule measured it: others follow from the sizes, or from the script.
+    A factor is kept where the rule measured it: others follow from the sizes, or from the script. A change for which a
+    pass ended and that was never made is there as one that was not.
     """
     found: dict[int, BatchChange] = {}
     for event in events:
@@ -100,6 +103,8 @@ def recorded_changes(events: Iterable[Mapping[str, Any]]) -> list[BatchChange]:
             if event.get("measured") and isinstance(factor, float) and math.isfinite(factor):
                 change = replace(change, factor=factor)
             found[change.step] = change
+        elif event["event"] == "batch_awaited":
+            found.setdefault(int(event["step"]), BatchChange(int(event["step"]), int(event["to"]), made=False))
     return [found[step] for step in sorted(found)]
 
 

@@ -19,6 +19,8 @@ from torch.utils.data import TensorDataset
 import isoscale
 
 SIZES = (4, 8, 16, 32)
+#: characters of one sample of text
+BLOCK = 32
 
 
 def image(job: isoscale.Job, rule: Any, epochs: int, samples: int) -> None:
@@ -52,7 +54,7 @@ def text(job: isoscale.Job, rule: Any, epochs: int, samples: int) -> None:
 
     letters = book.characters(book.moby_dick())
     vocabulary = book.Vocabulary.commonest(letters, 64)
-    training, held_out = book.split(book.blocks(vocabulary.encode(letters), 64))
+    training, held_out = book.split(book.blocks(vocabulary.encode(letters), BLOCK))
     training, held_out = training[:samples], held_out[:256]
     model = job.model(network(len(vocabulary), 64))
     optimizer = job.keep("optimizer", torch.optim.AdamW(model.parameters(), lr=5e-4))

@@ -23,7 +23,14 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 def filled(text: str, makers: Makers) -> str:
     """The page with every table as the results say."""
-    return _SPOT.sub(lambda spot: f"{spot[1]}\n{makers[spot[2]]()}\n{spot[4]}", text)
+    return _SPOT.sub(lambda spot: f"{spot[1]}\n{_made(makers[spot[2]])}\n{spot[4]}", text)
+
+
+def _made(maker: Callable[[], str]) -> str:
+    try:
+        return maker()
+    except FileNotFoundError as missing:
+        return f"Not measured: there is no `{Path(missing.filename).name}`.\n"
 
 
 def rewrite(path: Path, makers: Makers) -> int:

@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from isoscale.analysis.palette import FAINT, FEW, INK, PALE, SOFT
-from isoscale.analysis.values import Curve
+from isoscale.timelines.values import Curve
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

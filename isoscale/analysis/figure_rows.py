@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from isoscale.analysis.fields import ExecutorId
 from isoscale.analysis.palette import CHECKPOINT, FAINT, FEW, INK, SIGNS, SOFT, worker_colours
-from isoscale.analysis.values import Timeline
+from isoscale.timelines.fields import ExecutorId
+from isoscale.timelines.values import Timeline
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

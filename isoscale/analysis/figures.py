@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Literal
 from isoscale.analysis.curve_figures import LOSS, draw_line
 from isoscale.analysis.figure_rows import draw_batches, draw_marks, draw_rows, draw_sizes, panel_name
 from isoscale.analysis.palette import CHECKPOINT, FAINT, INK, PALE, RESCALE, SIGNS, SOFT
-from isoscale.analysis.placements import in_order
-from isoscale.analysis.values import Curve, Timeline
 from isoscale.analysis.words import scale, subtitle, title
+from isoscale.timelines.placements import in_order
+from isoscale.timelines.values import Curve, Timeline
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from isoscale.analysis.values import MarkKind
+from isoscale.timelines.values import MarkKind
 
 __all__ = ["CHECKPOINT", "FAINT", "FEW", "INK", "PALE", "RESCALE", "SIGNS", "SOFT", "Sign", "worker_colours"]
 

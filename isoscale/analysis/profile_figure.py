@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from isoscale.analysis.fields import Event, items, seconds, whole
 from isoscale.analysis.palette import FAINT, FEW, INK, PALE, SOFT
 from isoscale.errors import UserError
+from isoscale.timelines.fields import Event, items, seconds, whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

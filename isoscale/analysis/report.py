@@ -13,9 +13,9 @@ from isoscale.analysis.promise_rows import SAID, PromiseRow, heading, rows, shor
 from isoscale.analysis.promises import Verdict
 from isoscale.analysis.promises.values import Said
 from isoscale.analysis.report_tables import Table, tables
-from isoscale.analysis.values import Timeline
 from isoscale.analysis.words import STATES, count, duration, sizes, title
 from isoscale.pages import Image, environment
+from isoscale.timelines.values import Timeline
 
 __all__ = ["page"]
 

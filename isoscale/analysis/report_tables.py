@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from isoscale.analysis.palette import SIGNS
-from isoscale.analysis.values import Life, Timeline
 from isoscale.analysis.words import duration
+from isoscale.timelines.values import Life, Timeline
 
 __all__ = ["Cell", "Share", "Table", "tables"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from isoscale.analysis.values import Timeline
+from isoscale.timelines.values import Timeline
 
 __all__ = ["STATES", "count", "duration", "scale", "sizes", "subtitle", "title"]
 

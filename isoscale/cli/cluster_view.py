@@ -160,7 +160,9 @@ def device_table(nodes: Sequence[NodeShown]) -> RenderableType:
         parts.append(head.append(f", {away} away" if away else "", style="magenta"))
         table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
         for device in node.devices:
-            table.add_row(f"  {device.id}", Text(device.state, style=_DEVICE_STYLES[device.state]), device.job)
+            state = Text(device.state, style=_DEVICE_STYLES[device.state])
+            pinned = f"core {', '.join(map(str, device.cores))}" if device.cores else ""
+            table.add_row(f"  {device.id}", state, device.job, Text(pinned, style="dim"))
         parts.append(table)
     return Group(*parts)
 

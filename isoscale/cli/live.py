@@ -123,8 +123,11 @@ def _notes(status: JobStatus) -> list[RenderableType]:
         others = ", ".join(map(str, batch["sizes"]))
         words = f"{batch['size']} of {others} by rule {batch['rule'] or 'none: it cannot change'}"
         notes.append(Text.assemble(("batch size  ", "dim"), words))
-    if (noise := _number(status.get("noise_scale"))) is not None:
-        notes.append(Text.assemble(("noise scale  ", "dim"), f"{noise:.4g} samples"))
+    noise, skipped = _number(status.get("noise_scale")), status.get("noise_skipped")
+    if noise is not None or skipped:
+        parts = ["not known" if noise is None else f"{noise:.4g} samples"]
+        parts += [f"{skipped} steps skipped: not measurable"] if skipped else []
+        notes.append(Text.assemble(("noise scale  ", "dim"), ", ".join(parts)))
     for name, stream in status.get("streams", {}).items():
         words = f"epoch {stream['epoch']}, {stream['handed_out']} of {stream['partitions']} partitions given out"
         notes.append(Text.assemble((f"{name}  ", "dim"), f"{words}, {stream['samples']} samples used"))

@@ -12,10 +12,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from isoscale.analysis.fields import Event
 from isoscale.analysis.promise_rows import SAID, rows
 from isoscale.analysis.promises import Verdict, check
 from isoscale.protocol.events import read_events
+from isoscale.timelines.fields import Event
 
 __all__ = ["promises_table", "verdict_of", "warn_if_broken"]
 

@@ -13,12 +13,12 @@ import typer
 from rich.console import Console
 
 from isoscale.analysis.promises import Verdict
-from isoscale.analysis.timeline import Timeline, as_json, jobs_of, timeline
 from isoscale.analysis.words import subtitle, title
 from isoscale.cli.promises import promises_table, verdict_of
 from isoscale.errors import UserError
 from isoscale.protocol.events import read_events
 from isoscale.protocol.files import read_small_json
+from isoscale.timelines.timeline import Timeline, as_json, jobs_of, timeline
 
 __all__ = ["report"]
 

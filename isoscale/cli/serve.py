@@ -29,10 +29,13 @@ def serve(
             help='Devices of this machine, such as "cpu*4".  \\[default: one for each core]', show_default=False
         ),
     ] = None,
+    pin: Annotated[
+        bool, typer.Option("--pin", help="Each device has a core of its own: its processes run there only.")
+    ] = False,
     backend: Annotated[str, typer.Option(help="Where jobs run: local.")] = "local",
     policy: Annotated[
         str, typer.Option(metavar="NAME[(options)]", help="Who gets which devices; isoscale simulate --list-policies.")
-    ] = "easyscale",
+    ] = "easyscale(room=true)",
     interval: Annotated[
         float | None,
         typer.Option(
@@ -78,11 +81,15 @@ def serve(
         problem, remedy = "needs starlette and uvicorn", "pip install 'isoscale[cluster]'"
         raise UserError(field="serve", value="cluster", problem=problem, remedy=remedy) from None
     from isoscale.cluster import faults
+    from isoscale.cluster.links import address
+    from isoscale.cluster.machine import make_cluster, pin_devices
     from isoscale.cluster.rebuild import rebuild as make_anew
     from isoscale.cluster.server import Listening
     from isoscale.cluster.server import serve as run
-    from isoscale.cluster.service import Configuration, make_cluster, one_policy
+    from isoscale.cluster.service import Configuration
+    from isoscale.cluster.settings import one_policy
     from isoscale.cluster.webhooks import check_address
+    from isoscale.scheduling.driver import device_names
 
     if backend != "local":
         raise UserError(
@@ -95,6 +102,7 @@ def serve(
     configuration = Configuration(
         state=state.absolute(),
         devices=devices or f"cpu*{_cores()}",
+        pin=pin,
         policy=policy,
         interval_s=interval,
         quotas=parse_quotas(quotas),
@@ -103,7 +111,9 @@ def serve(
         version=__version__,
     )
     # Checked before a directory is made, so that a mistake leaves nothing behind.
-    make_cluster(configuration.devices)
+    cluster = make_cluster(configuration.devices)
+    if pin:
+        pin_devices(device_names(cluster))
     one_policy(policy)
     listening = Listening(host=listen, port=port, certificate=certificate, key=key, hosts=tuple(host or ()))
     if rebuild:
@@ -118,6 +128,7 @@ def serve(
         console.print(
             f"serving {url}  ({configuration.devices}, policy {policy}); state and token in {state}", soft_wrap=True
         )
+        console.print(f"dashboard {address(url, service.first_link())}  (works once, for 10 minutes)", soft_wrap=True)
         console.print("jobs run as this user; Ctrl-C ends the service, not its jobs", style="dim", soft_wrap=True)
 
     raise ToldExit(run(configuration, listening, ready))

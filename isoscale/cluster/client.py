@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import math
 import secrets
 import ssl
 import time
@@ -172,11 +173,11 @@ class Client:
         return self._call("POST", f"/api/nodes/{quote(node, safe='')}/lend", NodeShown, body=_json(count=count))
 
     def reclaim(self, node: str, count: int, within_s: float | None = None, *, force: bool = False) -> Reclaimed:
-        """Returns when the devices are free."""
-        body = _json(count=count, within_s=within_s, force=force)
+        """Returns when the devices are free, however often the service is restarted meanwhile."""
+        body = _json(count=count, within_s=within_s, force=force, key=secrets.token_hex(12))
         path = f"/api/nodes/{quote(node, safe='')}/reclaim"
         wait = 3600.0 if within_s is None else within_s + 90.0
-        return self._call("POST", path, Reclaimed, body=body, timeout_s=wait, again=False)
+        return self._call("POST", path, Reclaimed, body=body, timeout_s=wait)
 
     # ---- the service ----
 
@@ -236,13 +237,15 @@ class Client:
         timeout_s: float | None = None,
         again: bool = True,
     ) -> T:
-        deadline = time.monotonic() + self._patience_s
+        deadline = math.inf
         while True:
             try:
                 status, data = self._exchange(method, path, body, media, timeout_s)
                 break
             except (OSError, http.client.HTTPException, NobodyServesError) as error:
                 self.close()
+                # From the first time that nobody answers: a call may have waited long for its answer before.
+                deadline = min(deadline, time.monotonic() + self._patience_s)
                 if not again or time.monotonic() > deadline:
                     if isinstance(error, NobodyServesError):
                         raise

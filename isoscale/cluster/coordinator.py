@@ -8,12 +8,13 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
 from isoscale import env
+from isoscale.backends.seam import Device
 from isoscale.cluster.bundle import Codes
 from isoscale.cluster.values import JobRecord, Submission
 from isoscale.errors import UserError
@@ -26,11 +27,31 @@ from isoscale.runtime.control.job_handle import JobHandle
 from isoscale.scheduling.driving import Grant, GrantReported
 from isoscale.types import JobSpec, Settings
 
-__all__ = ["Start", "cancel", "granted_devices", "pause", "prepare", "report_of", "send_grant", "write_down"]
+__all__ = ["Start", "Terms", "cancel", "granted_devices", "pause", "prepare", "report_of", "send_grant", "write_down"]
 
 #: a job that a service runs may be asked to leave at any time, and must have something to go on from if it dies
 _SETTINGS = Settings(granted=True)
 _ENTRY = "isoscale.cli.coordinate"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What a job's grants say beyond the driver's."""
+
+    #: of the job
+    workers: int = 1
+    #: on which each device's processes run; a device that is not in it has all
+    cores: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def devices(self, grant: Grant) -> tuple[Device, ...]:
+        return tuple(device_named(name, self.cores.get(name, ())) for name in grant.devices)
+
+    def batch(self, grant: Grant) -> int | None:
+        """Per logical worker; None: not ours to choose."""
+        return grant.batch // self.workers if grant.batch else None
+
+    def granted(self, grant: Grant, job: str) -> DeviceGrant:
+        return DeviceGrant(number=grant.number, devices=self.devices(grant), batch=self.batch(grant), job=job)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,13 +63,15 @@ class Start:
     environment: dict[str, str]
 
 
-def prepare(directory: Path, record: JobRecord, codes: Codes, grant: Grant, variables: Mapping[str, str]) -> Start:
+def prepare(
+    directory: Path, record: JobRecord, codes: Codes, grant: Grant, terms: Terms, variables: Mapping[str, str]
+) -> Start:
     """Everything that a coordinator finds in its directory. `variables` are for it. Raises UserError, OSError."""
     manifest = codes.manifest(record.submission.code)
     codes.give_to(record.submission.code, directory)
     control = control_directory(directory)
     control.mkdir(mode=0o700, exist_ok=True)
-    granted = _granted(grant, record.id)
+    granted = terms.granted(grant, record.id)
     devices = granted.target or DeviceSet((("cpu", 1),))
     if not (control / "job.json").exists():
         spec = _spec(record.submission, manifest.script, manifest.module, directory, devices)
@@ -63,14 +86,15 @@ def prepare(directory: Path, record: JobRecord, codes: Codes, grant: Grant, vari
     return Start(command=command, cwd=cwd, environment=env.child_environment(variables))
 
 
-def write_down(directory: Path, job: str, grant: Grant) -> None:
+def write_down(directory: Path, job: str, grant: Grant, terms: Terms) -> None:
     """For a coordinator that cannot be told now: it looks at the file before it starts a process. Raises OSError."""
-    write_grant(directory, _granted(grant, job))
+    write_grant(directory, terms.granted(grant, job))
 
 
-def send_grant(handle: JobHandle, grant: Grant, now: float) -> None:
+def send_grant(handle: JobHandle, grant: Grant, now: float, terms: Terms) -> None:
     """Written down first, then told."""
-    handle.grant(grant.number, grant.devices, within_s=_within(grant, now), reason=grant.reason)
+    devices, batch = terms.devices(grant), terms.batch(grant)
+    handle.grant(grant.number, devices, batch=batch, within_s=_within(grant, now), reason=grant.reason)
 
 
 def pause(handle: JobHandle, grant: Grant, now: float) -> None:
@@ -107,10 +131,6 @@ def granted_devices(directory: Path) -> tuple[int, tuple[str, ...]]:
     return (found.number, tuple(device.id for device in found.devices)) if found is not None else (0, ())
 
 
-def _granted(grant: Grant, job: str) -> DeviceGrant:
-    return DeviceGrant(number=grant.number, devices=tuple(map(device_named, grant.devices)), job=job)
-
-
 def _within(grant: Grant, now: float) -> float | None:
     return None if math.isinf(grant.deadline_s) else max(0.1, grant.deadline_s - now)
 
@@ -127,6 +147,7 @@ def _spec(submission: Submission, script: str, module: str, directory: Path, dev
         kinds=tuple(kinds),
         profile=profile,
         until=submission.until,
+        measure_noise=submission.measure_noise,
         script=script,
         module=module,
         script_args=submission.script_args,

@@ -71,6 +71,11 @@ class Desk:
         shown = [self._show(job, caller, picture) for job in sorted(found.values(), key=lambda job: job.number)]
         return [job for job in shown if not states or job.state in states]
 
+    def shown(self, caller: Caller, records: Sequence[JobRecord]) -> list[JobShown]:
+        """Of records that the caller may see."""
+        picture = self._picture()
+        return [self._show(record, caller, picture) for record in records]
+
     def job(self, caller: Caller, job: str) -> JobShown:
         return self._show(self._visible(caller, job), caller, self._picture())
 

@@ -31,6 +31,8 @@ POINTS: tuple[str, ...] = (
     "cancel-asked",
     "result-seen",  # the job's result is read, the row says it runs
     "ended-recorded",  # the row says it is over, its directory does not
+    "reclaim-asked",  # on record, and no job was told
+    "reclaim-free",  # the devices are free, and nobody knows
     "adopted",  # a new service knows who lives, and has decided nothing
 )
 

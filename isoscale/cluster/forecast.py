@@ -27,7 +27,7 @@ from isoscale.sim.engine import Simulation
 from isoscale.sim.job import ModelTruth, SimJob
 from isoscale.sim.options import Options
 
-__all__ = ["Forecaster", "KnownJob", "forecast", "with_ranges"]
+__all__ = ["Forecaster", "KnownJob", "Situation", "forecast", "horizon_s", "rounds_s", "with_ranges"]
 
 _log = logging.getLogger(__name__)
 
@@ -73,6 +73,18 @@ class KnownJob:
     running: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """What a simulation from the live state begins with."""
+
+    jobs: Sequence[KnownJob]
+    #: without what is away
+    cluster: Cluster
+    costs: Costs
+    interval_s: float
+    quotas: Mapping[str, int]
+
+
 def forecast(
     jobs: Sequence[KnownJob],
     cluster: Cluster,
@@ -87,9 +99,8 @@ def forecast(
     simulated = [_simulated(job, index, now) for index, job in enumerate(jobs[:_MOST_JOBS])]
     if not simulated:
         return {}
-    horizon_s = _horizon_s(jobs[:_MOST_JOBS], cluster)
-    rounds_s = max(interval_s, horizon_s / _MOST_ROUNDS) if interval_s > 0 else 0.0
-    options = Options(costs=costs, interval_s=rounds_s, quotas=quotas, until_s=now + horizon_s)
+    horizon = horizon_s(jobs[:_MOST_JOBS], cluster)
+    options = Options(costs=costs, interval_s=rounds_s(interval_s, horizon), quotas=quotas, until_s=now + horizon)
     outcome = Simulation(simulated, cluster, policy, options).run()
     found = {}
     for index, job in enumerate(jobs[:_MOST_JOBS]):
@@ -101,7 +112,7 @@ def forecast(
     return found
 
 
-def _horizon_s(jobs: Sequence[KnownJob], cluster: Cluster) -> float:
+def horizon_s(jobs: Sequence[KnownJob], cluster: Cluster) -> float:
     """How long those whose end is known would take one after the other, each on one device, and half as long again for
     what starting costs: little comes later."""
     total = _SHORTEST_S
@@ -110,6 +121,11 @@ def _horizon_s(jobs: Sequence[KnownJob], cluster: Cluster) -> float:
         if job.remaining is not None and any(rates):
             total += 1.5 * job.remaining / min(rate for rate in rates if rate)
     return min(total, _HORIZON_S)
+
+
+def rounds_s(interval_s: float, horizon: float) -> float:
+    """Seconds between decisions: as asked for, but not too many until the horizon."""
+    return max(interval_s, horizon / _MOST_ROUNDS) if interval_s > 0 else 0.0
 
 
 def _simulated(job: KnownJob, index: int, now: float) -> SimJob:
@@ -163,7 +179,9 @@ class Forecaster:
         now: Callable[[], float],
     ) -> None:
         self._store, self._engine, self._driver = store, engine, driver
-        self._cluster, self._make_policy, self._now = cluster, make_policy, now
+        self._cluster, self._now = cluster, now
+        #: of the policy in use
+        self.make_policy = make_policy
         self._woken = threading.Event()
         self._closing = threading.Event()
         self._seconds = 0.0
@@ -201,7 +219,8 @@ class Forecaster:
             self._seconds = time.thread_time() - begun
             self._closing.wait(min(_LATEST_S, max(_SOONEST_S, self._seconds * _REST)))
 
-    def _estimate(self) -> dict[str, Estimate]:
+    def situation(self) -> Situation | None:
+        """As things are now; None if the engine does not get to it."""
         known: list[KnownJob] = []
         ready = threading.Event()
 
@@ -212,16 +231,28 @@ class Forecaster:
 
         self._engine.ask(look)
         if not ready.wait(10):
-            return {}
-        now = self._now()
-        found = forecast(
-            known,
-            self._there(),
-            self._make_policy(),
-            now,
+            return None
+        return Situation(
+            jobs=known,
+            cluster=self._there(),
             costs=self._engine.costs(),
             interval_s=self._driver.controller.interval_s,
             quotas=self._engine.picture.quotas,
+        )
+
+    def _estimate(self) -> dict[str, Estimate]:
+        situation = self.situation()
+        if situation is None:
+            return {}
+        now = self._now()
+        found = forecast(
+            situation.jobs,
+            situation.cluster,
+            self.make_policy(),
+            now,
+            costs=situation.costs,
+            interval_s=situation.interval_s,
+            quotas=situation.quotas,
         )
         starts = error_shares(self._store.forecast_errors("start"))
         ends = error_shares(self._store.forecast_errors("end"))

@@ -12,13 +12,13 @@ from statistics import median
 
 from isoscale.protocol.status import JobStatus
 from isoscale.scheduling.fit import StepPoint, fit_communication
-from isoscale.scheduling.throughput import LogicalWorkerSpeed
+from isoscale.scheduling.throughput import Communication, LogicalWorkerSpeed
 
-__all__ = ["Learner", "Point", "first_guess"]
+__all__ = ["ENOUGH", "Learner", "Point", "first_guess"]
 
 _WORTH_TELLING = 0.05
 #: turns measured before anybody is believed
-_ENOUGH = 3
+ENOUGH = 3
 #: seconds of a turn before anything was measured
 _GUESS_S = 0.1
 
@@ -69,7 +69,7 @@ class Learner:
 
     def model(self) -> LogicalWorkerSpeed | None:
         """What is known, if that is something, and something new."""
-        turn_s = {kind: median(late) for kind, late in self.turns.items() if len(late) >= _ENOUGH}
+        turn_s = self._turn_s()
         if not turn_s and self.points:
             # Of an earlier service: steps only.
             turn_s = {}
@@ -88,6 +88,13 @@ class Learner:
             return None
         self._told = model
         return model
+
+    def communication(self) -> Communication:
+        """What steps take beyond turns."""
+        return fit_communication(self._steps(self._turn_s()))
+
+    def _turn_s(self) -> dict[str, float]:
+        return {kind: median(late) for kind, late in self.turns.items() if len(late) >= ENOUGH}
 
     def _steps(self, turns: Mapping[str, float]) -> list[StepPoint]:
         steps = []

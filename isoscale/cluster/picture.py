@@ -33,6 +33,9 @@ class JobPicture:
     step: int = 0
     total: int = 0
     samples: int | None = None
+    #: of one logical worker, where it may change
+    batch: int | None = None
+    noise_scale: float | None = None
     loss: float | None = None
     steps_per_s: float | None = None
     executors: int = 0
@@ -49,6 +52,8 @@ class NodePicture:
     devices: tuple[str, ...]
     #: devices that are lent out, reclaimed or broken
     away: frozenset[str] = frozenset()
+    #: that a device's processes run on; one that is not in it has all
+    cores: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -70,6 +72,24 @@ class Recorder:
         standings = self._changed_standings(live)
         if not instructions and not standings and not self.closing:
             return []
+        before, told = {job: one.record for job, one in live.items()}, dict(self._devices)
+        try:
+            ended = self._record(instructions, standings, live, now)
+        except BaseException:  # nothing is written, and it may be tried again
+            self._devices = told
+            for job, record in before.items():
+                live[job].record = record
+            raise
+        self.closing.clear()
+        self._saved |= standings
+        for job in ended:
+            self._saved.pop(job, None)
+            self._devices.pop(job, None)
+        return ended
+
+    def _record(
+        self, instructions: Sequence[Instruction], standings: Mapping[str, str], live: dict[str, Live], now: float
+    ) -> list[str]:
         ended: list[str] = []
         with self._store.write(now=now) as tx:
             for job, attempt, how in self.closing:
@@ -82,11 +102,6 @@ class Recorder:
                     live[job].record = tx.update(job, standing=text, failures=self._driver.standing(job).failures)
             if not tx.last_event:
                 tx.event("standing", devices=len(standings))
-        self.closing.clear()
-        self._saved |= standings
-        for job in ended:
-            self._saved.pop(job, None)
-            self._devices.pop(job, None)
         return ended
 
     def started(self, job: str, attempt: int, pid: int, born: int, now: float) -> None:
@@ -94,6 +109,11 @@ class Recorder:
         with self._store.write(now=now) as tx:
             tx.started(job, attempt, pid, born)
             tx.event("coordinator_started", tx.job(job), attempt=attempt, pid=pid)
+
+    def unwritten(self, live: Live | None, number: int, error: str, now: float) -> None:
+        """A grant is not in its job's directory, and is tried again. On a disk that is full this is not told either."""
+        with contextlib.suppress(sqlite3.OperationalError), self._store.write(now=now) as tx:
+            tx.event("grant_unwritten", live.record if live is not None else None, grant=number, error=error)
 
     def end_waiting(self, live: Live, state: State, error: str, now: float) -> None:
         """Of a job that the driver has not heard of."""
@@ -150,6 +170,8 @@ class Recorder:
     def _turn(self, tx: Transaction, live: Live, new: State, reason: str) -> None:
         record, outcome = live.record, live.outcome
         fields: dict[str, Any] = {"step": max(record.step, live.reached), "total": record.total}
+        if live.samples is not None:
+            fields["samples"] = live.samples
         told: dict[str, Any] = {"reason": reason}
         if new in ENDED:
             fields |= {"ended_s": tx.now}
@@ -158,6 +180,7 @@ class Recorder:
                 tx.learn(record.id, msgspec.json.encode(devices).decode(), point.step_s, point.looks)
         if new == "finished":
             fields |= {"digest": outcome.digest, "step": outcome.step, "exit_code": outcome.exit_code, "error": ""}
+            fields |= {"samples": outcome.samples} if outcome.samples is not None else {}
             told |= {"digest": outcome.digest, "step": outcome.step}
         elif new == "failed":
             fields |= {"error": outcome.error or reason, "exit_code": outcome.exit_code or 1}

@@ -9,19 +9,21 @@ from typing import Any
 
 import msgspec
 
-from isoscale.cluster.values import Attempt, Event, JobRecord, Submission, TokenShown
+from isoscale.cluster.values import Attempt, Event, JobRecord, Reclaim, Submission, TokenShown
 
-__all__ = ["CHANGEABLE", "JOB", "attempt", "columns", "event", "job", "token"]
+__all__ = ["CHANGEABLE", "JOB", "LIVE", "attempt", "columns", "event", "job", "reclaim", "token"]
 
 _JOB = tuple(one.name for one in fields(JobRecord))
 #: columns of a job, for `job`: a row is asked by position, since by name each one is looked for among all
 JOB = ", ".join(_JOB)
+#: jobs that are not over
+LIVE = "state NOT IN ('finished', 'failed', 'cancelled')"
 _SUBMISSION = msgspec.json.Decoder(Submission)
 #: columns of a job that change in its life
 CHANGEABLE = frozenset(
     {
         *("cap", "digest", "ended_s", "error", "exit_code", "failures", "priority"),
-        *("standing", "started_s", "state", "step", "total", "wanted"),
+        *("samples", "standing", "started_s", "state", "step", "total", "wanted"),
     }
 )
 
@@ -45,6 +47,12 @@ def attempt(row: sqlite3.Row) -> Attempt:
 def event(row: sqlite3.Row) -> Event:
     values = {name: row[name] for name in ("id", "t", "event", "job", "tenant", "by")}
     return Event(**values, fields=json.loads(row["fields"]))
+
+
+def reclaim(row: sqlite3.Row) -> Reclaim:
+    names = ("id", "node", "count", "within_s", "by", "boot", "asked_s", "seconds", "abandoned_s")
+    values = {name: row[name] for name in names}
+    return Reclaim(**values, devices=tuple(json.loads(row["devices"])), late=bool(row["late"]))
 
 
 def token(row: sqlite3.Row) -> TokenShown:

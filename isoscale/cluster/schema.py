@@ -94,6 +94,25 @@ STEPS: tuple[tuple[str, ...], ...] = (
         # What is known of a script is looked up at every submission.
         "CREATE INDEX jobs_by_script ON jobs (script, number)",
     ),
+    (
+        # `asked_s`: by the clock that counts from the start of the system `boot`, which nobody sets.
+        """CREATE TABLE reclaims (
+            number INTEGER PRIMARY KEY,
+            id TEXT NOT NULL UNIQUE,
+            node TEXT NOT NULL,
+            count INTEGER NOT NULL,
+            within_s REAL,
+            by TEXT NOT NULL,
+            boot TEXT NOT NULL,
+            asked_s REAL NOT NULL,
+            devices TEXT NOT NULL DEFAULT '[]',
+            seconds REAL,
+            abandoned_s REAL NOT NULL DEFAULT 0,
+            late INTEGER NOT NULL DEFAULT 0
+        )""",
+        "ALTER TABLE jobs ADD COLUMN samples INTEGER",
+        "CREATE INDEX reclaims_open ON reclaims (number) WHERE seconds IS NULL",
+    ),
 )
 
 VERSION = len(STEPS)

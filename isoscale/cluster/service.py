@@ -6,74 +6,62 @@ every job running.
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import math
-import threading
-import uuid
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, InvalidStateError
-from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from isoscale import limits
 from isoscale.backends.host_id import machine_id
 from isoscale.clock import Instant
 from isoscale.cluster import faults
 from isoscale.cluster.adoption import Found, adopt
-from isoscale.cluster.auth import Caller, ConflictError, TooManyError, authenticate, first_token, is_good
+from isoscale.cluster.auth import Caller, authenticate, first_token, is_good
 from isoscale.cluster.bell import Bell
-from isoscale.cluster.desk import Desk, node_named
+from isoscale.cluster.cluster_history import ClusterHistory
+from isoscale.cluster.desk import Desk
 from isoscale.cluster.engine import Engine
-from isoscale.cluster.forecast import Forecaster
+from isoscale.cluster.forecast import Forecaster, Situation
+from isoscale.cluster.learning import Learner
+from isoscale.cluster.lending import Lending, Reclaimed
+from isoscale.cluster.links import Links
 from isoscale.cluster.live import Live
-from isoscale.cluster.outcome import outcome_of
+from isoscale.cluster.machine import make_cluster, pin_devices
+from isoscale.cluster.outcome import INPUT, LOST, MACHINE, outcome_of
 from isoscale.cluster.picture import Picture
 from isoscale.cluster.process import CoordinatorProcess, live_executors
 from isoscale.cluster.recording import load_standing
+from isoscale.cluster.settings import Settings, interval_of, one_policy
 from isoscale.cluster.state_directory import StateDirectory, job_directory
 from isoscale.cluster.store import Store
+from isoscale.cluster.study import Study
 from isoscale.cluster.values import JobRecord, NodeShown
 from isoscale.cluster.warm import WarmKeeper
 from isoscale.cluster.webhooks import Webhooks
-from isoscale.errors import UserError
-from isoscale.kinds import DeviceSet, check_kind
+from isoscale.cluster.whatif.tasks import Tasks
+from isoscale.protocol.files import read_small
 from isoscale.scheduling.controller import Controller
 from isoscale.scheduling.driver import Driver, device_names
-from isoscale.scheduling.driving import (
-    DeviceFailed,
-    DeviceRepaired,
-    DevicesLent,
-    Happening,
-    ReclaimAsked,
-    ReturnDevices,
-)
-from isoscale.scheduling.policy import Policy, policy_names
-from isoscale.scheduling.state import Cluster, Node
-from isoscale.sim.run import parse_policies
+from isoscale.scheduling.driving import Happening
+from isoscale.scheduling.policy import policy_names
 
-__all__ = ["Configuration", "Reclaimed", "Service", "make_cluster", "one_policy"]
+__all__ = ["Configuration", "Service"]
 
 _log = logging.getLogger(__name__)
 
-#: seconds between decisions of policies that watch time, unless the operator says otherwise
-_INTERVAL_S = 1.0
 #: what a change of devices costs a job, before any was measured
 _RESCALE_S = 0.5
 #: tries of a job whose coordinator dies again and again without a step in between
 _DEATHS = 5
-_RECLAIM_PATIENCE_S = 60.0
 _CANCEL_S = 10.0
-_LEND_S = 10.0
-_MAX_RECLAIMS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
     state: Path
     devices: str = "cpu*2"
-    policy: str = "easyscale"
+    #: each device runs on a core of its own
+    pin: bool = False
+    policy: str = "easyscale(room=true)"
     #: None: as suits the policy
     interval_s: float | None = None
     quotas: Mapping[str, int] = field(default_factory=dict)
@@ -85,15 +73,6 @@ class Configuration:
     version: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reclaimed:
-    devices: tuple[str, ...]
-    seconds: float
-    #: work that was thrown away, in seconds of training
-    abandoned_s: float
-    late: bool
-
-
 class Service:
     def __init__(self, configuration: Configuration) -> None:
         """Takes the state over. Raises UserError."""
@@ -101,11 +80,11 @@ class Service:
         instant = Instant()
         self.now: Callable[[], float] = instant.unix_now
         cluster = make_cluster(configuration.devices)
+        names = device_names(cluster)
+        cores = pin_devices(names) if configuration.pin else {}
         label, policy = one_policy(configuration.policy)
         made = policy()
-        interval = configuration.interval_s
-        if interval is None and (made.interval_s > 0 or made.watches_time):
-            interval = _INTERVAL_S
+        interval = interval_of(made, configuration.interval_s)
         self._directory = StateDirectory(configuration.state)
         try:
             self.store = Store(self._directory.database, boot=machine_id(), now=self.now())
@@ -113,10 +92,10 @@ class Service:
             self._directory.close()
             raise
         self.bell = Bell()
+        self.links = Links()
         self._webhooks = Webhooks(self.store, configuration.state / "webhooks.json", configuration.webhooks)
         self.store.on_commit = self._ring
         controller = Controller(cluster, made, interval_s=interval, quotas=configuration.quotas, rescale_s=_RESCALE_S)
-        names = device_names(cluster)
         self._driver = Driver(controller, names, retry=self._may_retry, backoff_s=lambda n: min(60.0, 2.0 ** (n - 1)))
         state = configuration.state
         self.desk = Desk(
@@ -136,12 +115,18 @@ class Service:
             now=self.now,
             policy=label,
             quotas=configuration.quotas,
-            on_returned=self._on_returned,
+            cores=cores,
+            on_returned=lambda returned: self._lending.on_returned(returned),
             on_broken=self._on_broken,
         )
         self._forecaster = Forecaster(self.store, self._engine, self._driver, cluster, policy, self.now)
-        self._reclaims: dict[str, Future[ReturnDevices]] = {}
-        self._reclaiming = threading.Lock()
+        self._lending = Lending(self.store, self._engine, cluster, self.now)
+        self.settings = Settings(
+            self.store, self._engine, controller, self._forecaster, self.now, configuration.interval_s
+        )
+        self.tasks = Tasks()
+        self.study = Study(state, self.now)
+        self.history = ClusterHistory(self.store, self.picture, self.now)
         self.is_closing = False
         self._warm: WarmKeeper | None = None
         #: called when the service cannot go on
@@ -150,13 +135,21 @@ class Service:
 
     def open(self) -> None:
         """Look at what is there, then begin to decide."""
+        self._tell_cluster()
         self._warm = WarmKeeper(self.state, self.state / "warm.log")
         self._engine.variables = self._warm.variables()
         self._adopt_all()
         self._engine.on_change = self._forecaster.wake
         self._engine.start()
         self._forecaster.start()
+        self.history.start()
         self._webhooks.start()
+
+    def _tell_cluster(self) -> None:
+        """What it has, for whoever reads the history."""
+        nodes = [(node.name, node.kind, node.num_devices) for node in self._driver.controller.cluster.nodes]
+        with self.store.write(now=self.now()) as tx:
+            tx.event("cluster", nodes=nodes, policy=self._configuration.policy, quotas=dict(self._configuration.quotas))
 
     def _ring(self, event: int) -> None:
         self.bell.ring(event)
@@ -169,16 +162,15 @@ class Service:
         """Whoever waits for an answer is told that none comes."""
         self.is_closing = True
         self.bell.ring()
-        with self._reclaiming:
-            waiting = list(self._reclaims.values())
-        for answer in waiting:
-            with contextlib.suppress(InvalidStateError):
-                answer.set_exception(ConflictError("the service ends before the devices are free; ask the next one"))
+        self._lending.close()
 
     def close(self) -> None:
         """Jobs go on."""
         self.begin_closing()
+        self.tasks.close()
+        self.study.close()
         self._forecaster.close()
+        self.history.close()
         self._engine.close()
         self._webhooks.close()
         if self._warm is not None:
@@ -193,6 +185,14 @@ class Service:
         return self._configuration.state
 
     @property
+    def devices(self) -> str:
+        return self._configuration.devices
+
+    @property
+    def max_waiting(self) -> int:
+        return self._configuration.max_waiting
+
+    @property
     def version(self) -> str:
         return self._configuration.version
 
@@ -201,6 +201,14 @@ class Service:
 
     def is_well(self) -> bool:
         return self._engine.is_well
+
+    def situation(self) -> Situation | None:
+        """What a simulation from the live state begins with; None if the engine does not get to it."""
+        return self._forecaster.situation()
+
+    def learner(self, record: JobRecord) -> Learner:
+        """What is known of a job's speed."""
+        return self._engine.learner(record)
 
     def policies(self) -> Mapping[str, str]:
         return policy_names()
@@ -216,6 +224,11 @@ class Service:
     def authenticate(self, secret: str) -> Caller | None:
         return authenticate(self.store, secret, self.now())
 
+    def first_link(self) -> str:
+        """The code of a link for whoever started the service: signs in with the token of STATE/token."""
+        caller = self.authenticate(read_small(self.state / "token", 4096).decode("ascii", "replace").strip())
+        return "" if caller is None else self.links.make(caller, self.now())
+
     def is_token_good(self, token: int) -> bool:
         one = self.store.token_with_id(token)
         return one is not None and is_good(one, self.now())
@@ -224,111 +237,25 @@ class Service:
 
     def lend(self, caller: Caller, node: str, count: int) -> NodeShown:
         """Devices that were reclaimed are the service's again."""
-        number = node_named(self.picture(), node)
-        limits.within(count, "COUNT", limits.EXECUTORS)
-        done: Future[None] = Future()
-
-        def give(engine: Engine) -> list[Happening]:
-            """In the engine's thread: two who lend at once, or one while devices come back, do so in order."""
-            # In the order of the driver, which gives back the first ones: names sort otherwise from the tenth on.
-            away = [device for device in engine.device_names[number] if device in engine.away]
-            if count > len(away):
-                problem, remedy = f"{len(away)} of its devices are away", "give at most as many; see isoscale devices"
-                done.set_exception(UserError(field="COUNT", value=count, problem=problem, remedy=remedy))
-                return []
-            given = away[:count]
-            with self.store.write(now=self.now(), by=caller.name) as tx:
-                tx.set_away(node, away[count:])
-                tx.event("devices_lent", node=node, devices=given)
-            engine.away.difference_update(given)
-            done.set_result(None)
-            return self._returning(number, given)
-
-        self._engine.call(give)
-        try:
-            done.result(_LEND_S)
-        except FutureTimeout:
-            raise ConflictError(f"{node}: the service does not get to it; see isoscale devices") from None
+        self._lending.lend(caller, node, count)
         return next(one for one in self.desk.nodes(caller) if one.name == node)
 
-    def _returning(self, node: int, devices: list[str]) -> list[Happening]:
-        """In the driver's words: those that were away at the start count as broken, others as given back."""
-        broken = [device for device in devices if device in self._away_at_boot]
-        self._away_at_boot.difference_update(broken)
-        events: list[Happening] = [DeviceRepaired(device) for device in broken]
-        rest = len(devices) - len(broken)
-        return [*events, DevicesLent(node, rest)] if rest else events
-
     def reclaim(
-        self, caller: Caller, node: str, count: int, within_s: float | None, *, force: bool = False
+        self, caller: Caller, node: str, count: int, within_s: float | None, *, force: bool = False, key: str = ""
     ) -> Reclaimed:
         """Returns when they are free. Raises UserError, ConflictError if they are not in time."""
-        number = node_named(self.picture(), node)
-        shown = self.picture().nodes[number]
-        ours = len(shown.devices) - len(shown.away)
-        limits.within(count, "COUNT", limits.EXECUTORS)
-        if count > ours:
-            raise UserError(
-                field="COUNT",
-                value=count,
-                problem=f"{node} has {ours} that are the service's",
-                remedy="give at most as many",
-            )
-        if within_s is not None:
-            limits.within(within_s, "within", limits.Range(0.1, 86_400.0))
-        if within_s is not None and not force and (loss := self._engine.loss(number, ours - count, within_s)):
-            raise ConflictError(f"{node}: {loss}; give more time, or --force to consent")
-        name, begun = uuid.uuid4().hex[:12], self.now()
-        deadline = math.inf if within_s is None else begun + within_s
-        answer: Future[ReturnDevices] = Future()
-        with self._reclaiming:
-            if self.is_closing:
-                raise ConflictError("the service ends; ask the next one")
-            if len(self._reclaims) >= _MAX_RECLAIMS:  # each has a thread, of which answers to others need some
-                raise TooManyError(f"{_MAX_RECLAIMS} calls wait for devices already; wait until some have theirs")
-            self._reclaims[name] = answer
-        with self.store.write(now=begun, by=caller.name) as tx:
-            tx.event("reclaim_asked", node=node, count=count, within_s=within_s, reclaim=name)
-        self._engine.post(ReclaimAsked(name, number, count, deadline))
-        try:
-            returned = answer.result(None if within_s is None else within_s + _RECLAIM_PATIENCE_S)
-        except FutureTimeout:
-            raise ConflictError(
-                f"{node}: {count} devices are not free after {self.now() - begun:.0f} s; see isoscale devices"
-            ) from None
-        finally:
-            with self._reclaiming:
-                self._reclaims.pop(name, None)
-        return Reclaimed(
-            devices=returned.devices,
-            seconds=round(self.now() - begun, 6),
-            abandoned_s=returned.abandoned_s,
-            late=returned.is_late,
-        )
-
-    def _on_returned(self, returned: ReturnDevices) -> None:
-        """In the engine's thread: on record before anybody is told."""
-        away = self._engine.away
-        with self.store.write(now=self.now()) as tx:
-            for node, names in zip(self._driver.controller.cluster.nodes, self._engine.device_names, strict=True):
-                gone = sorted(away & set(names))
-                if set(gone) & set(returned.devices):
-                    tx.set_away(node.name, gone)
-            tx.event("devices_away", devices=returned.devices, reclaim=returned.reclaim)
-        with self._reclaiming:
-            answer = self._reclaims.get(returned.reclaim)
-        if answer is not None:
-            with contextlib.suppress(InvalidStateError):
-                answer.set_result(returned)
+        return self._lending.reclaim(caller, node, count, within_s, force=force, key=key)
 
     # ---- failing ----
 
     def _may_retry(self, job: str, error: str, failures: int) -> bool:
         """A coordinator that died is followed by another one; an error of the script's own counts against --retries."""
         live = self._engine.live.get(job)
-        if live is None or error == "input":
+        if live is None or error == INPUT:
             return False
-        if error in ("lost", "coordinator died"):
+        if error == MACHINE:
+            return True  # it never began: a full disk is no reason to lose a job, however long it stays full
+        if error in (LOST, "coordinator died"):
             return failures <= max(_DEATHS, live.record.submission.retries)
         return failures <= live.record.submission.retries
 
@@ -342,9 +269,6 @@ class Service:
         engine, now = self._engine, self.now()
         rebooted = self.store.boot_before not in ("", self.store.boot)
         devices = frozenset(name for node in engine.device_names for name in node)
-        away = {device for gone in self.store.away().values() for device in gone} & devices
-        self._away_at_boot = set(away)
-        engine.away.update(away)
         events: list[Happening] = []
         watched: list[tuple[JobRecord, int, CoordinatorProcess]] = []
         for record in self.store.live_jobs():
@@ -370,7 +294,7 @@ class Service:
             events += adopted.events
         instructions = self._driver.handle(*events, now=now)
         # After jobs: what they hold goes back when they have let go of it.
-        instructions += self._driver.handle(*(DeviceFailed(device, "away") for device in sorted(away)), now=now)
+        instructions += self._driver.handle(*self._lending.resume(now), now=now)
         for record, attempt, process in watched:
             engine.run_of(record.id).adopt(attempt, process)
         faults.reached("adopted")
@@ -389,34 +313,3 @@ class Service:
         alive = () if rebooted else tuple(sorted({one.device for one in live_executors(directory)}))
         outcome = outcome_of(directory)
         return Found(outcome=outcome, is_up=process is not None, alive=alive), process
-
-
-def make_cluster(devices: str) -> Cluster:
-    """This machine: a node for each kind. Raises UserError."""
-    found = DeviceSet.parse(devices)
-    for kind in found.kinds:
-        check_kind(kind)
-    counts = found.counts()
-    alone = len(counts) == 1
-    return Cluster(
-        nodes=tuple(
-            Node(name="local" if alone else f"local-{kind}", kind=kind, num_devices=count)
-            for kind, count in counts.items()
-        )
-    )
-
-
-def one_policy(text: str) -> tuple[str, Callable[[], Policy]]:
-    """Raises UserError for a policy that there is not, that needs to know the future, or for several."""
-    found = list(parse_policies(text))
-    if len(found) != 1:
-        raise UserError(field="--policy", value=text, problem="several policies", remedy="give one")
-    label, make = found[0]
-    if make().oracle:
-        raise UserError(
-            field="--policy",
-            value=text,
-            problem="needs to know the future, as only a simulator does",
-            remedy="give another",
-        )
-    return label, make

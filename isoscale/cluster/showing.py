@@ -41,7 +41,7 @@ def show_job(job: JobRecord, picture: Picture, caller: Caller, directory: str = 
         max_devices=job.most_devices,
         step=max(job.step, live.step),
         total=live.total or job.total,
-        samples=live.samples,
+        samples=live.samples if live.samples is not None else job.samples,
         submitted_s=job.submitted_s,
         started_s=job.started_s,
         ended_s=job.ended_s,
@@ -53,6 +53,8 @@ def show_job(job: JobRecord, picture: Picture, caller: Caller, directory: str = 
         actions=actions(job),
         loss=live.loss,
         steps_per_s=live.steps_per_s,
+        batch=live.batch,
+        noise_scale=live.noise_scale,
         failures=max(job.failures, live.standing.failures),
         after=submission.after,
         directory=directory,
@@ -80,7 +82,14 @@ def show_nodes(picture: Picture, caller: Caller) -> list[NodeShown]:
                 state = "away"
             known = not holder or caller.only_tenant in (None, picture.tenants.get(holder))
             devices.append(
-                DeviceShown(id=device, node=node.name, kind=node.kind, state=state, job=holder if known else "")
+                DeviceShown(
+                    id=device,
+                    node=node.name,
+                    kind=node.kind,
+                    state=state,
+                    job=holder if known else "",
+                    cores=node.cores.get(device, ()),
+                )
             )
         total = len(node.devices)
         shown.append(

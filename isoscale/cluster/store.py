@@ -17,15 +17,14 @@ import contextlib
 import json
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from isoscale.cluster import faults, rows
 from isoscale.cluster.schema import STEPS, VERSION
-from isoscale.cluster.values import Attempt, Event, JobRecord, State, TokenShown, Wanted, check_transition
+from isoscale.cluster.transaction import Transaction
+from isoscale.cluster.values import Attempt, Event, JobRecord, Reclaim, TokenShown
 from isoscale.errors import IsoscaleError, UserError
 
 __all__ = ["Store", "SupersededError", "Transaction"]
@@ -33,7 +32,6 @@ __all__ = ["Store", "SupersededError", "Transaction"]
 _BUSY_MS = 10_000
 #: events that belong to no tenant and that all may see
 _PUBLIC = "'service_started', 'devices_lent', 'devices_away'"
-_LIVE = "state NOT IN ('finished', 'failed', 'cancelled')"
 
 
 class SupersededError(IsoscaleError):
@@ -101,7 +99,7 @@ class Store:
 
     def live_jobs(self) -> list[JobRecord]:
         """That are not over, in order of submission."""
-        return [rows.job(row) for row in self._read(f"SELECT {rows.JOB} FROM jobs WHERE {_LIVE} ORDER BY number")]
+        return [rows.job(row) for row in self._read(f"SELECT {rows.JOB} FROM jobs WHERE {rows.LIVE} ORDER BY number")]
 
     def jobs(self, *, tenant: str | None = None, limit: int = 100, before: int | None = None) -> list[JobRecord]:
         """The newest first; of one tenant, or of all."""
@@ -114,6 +112,10 @@ class Store:
             values.append(before)
         query = f"SELECT {rows.JOB} FROM jobs WHERE {' AND '.join(conditions)} ORDER BY number DESC LIMIT ?"
         return [rows.job(row) for row in self._read(query, *values, limit)]
+
+    def rows(self, query: str, *values: Any) -> list[sqlite3.Row]:
+        """For those who put questions of their own: read only, and with marks for whatever a client said."""
+        return self._read(query, *values)
 
     def last_number(self) -> int:
         return int(self._read("SELECT COALESCE(MAX(number), 0) FROM jobs")[0][0])
@@ -169,6 +171,15 @@ class Store:
     def away(self) -> dict[str, list[str]]:
         """Devices of each node that are not the service's at present."""
         return {row[0]: json.loads(row[1]) for row in self._read("SELECT name, away FROM nodes")}
+
+    def reclaim(self, reclaim: str) -> Reclaim | None:
+        found = self._read("SELECT * FROM reclaims WHERE id = ?", reclaim)
+        return rows.reclaim(found[0]) if found else None
+
+    def open_reclaims(self) -> list[Reclaim]:
+        """Devices that somebody wants back and has not got, in the order in which they were asked for."""
+        found = self._read("SELECT * FROM reclaims WHERE seconds IS NULL ORDER BY number")
+        return [rows.reclaim(row) for row in found]
 
     def speeds(self, job: str) -> dict[str, tuple[float, int]]:
         """Seconds of a step, and how many were measured, by device set."""
@@ -261,131 +272,9 @@ class Store:
         return before, term
 
 
-class Transaction:
-    """What may be changed. Each method is a statement or two; the event that tells of it is the caller's to add."""
-
-    def __init__(self, connection: sqlite3.Connection, now: float, by: str, term: int, boot: str) -> None:
-        self._connection = connection
-        self.now = now
-        self._by = by
-        self._term = term
-        self._boot = boot
-        #: id of the last event of this transaction; 0 if there is none yet
-        self.last_event = 0
-
-    def event(self, event: str, job: JobRecord | None = None, **fields: Any) -> int:
-        values = (self.now, event, job.id if job else "", job.tenant if job else "", self._by, _json(fields))
-        query = "INSERT INTO events (t, event, job, tenant, by, fields) VALUES (?, ?, ?, ?, ?, ?)"
-        self.last_event = self._connection.execute(query, values).lastrowid or 0
-        return self.last_event
-
-    # ---- jobs ----
-
-    def insert(self, job: JobRecord, owner_token: int) -> None:
-        fields = rows.columns(job)
-        fields |= {"owner_token": owner_token, "idempotency_key": job.submission.key or None}
-        names = ", ".join(fields)
-        marks = ", ".join("?" * len(fields))
-        self._connection.execute(f"INSERT INTO jobs ({names}) VALUES ({marks})", tuple(fields.values()))
-
-    def by_key(self, owner_token: int, key: str) -> JobRecord | None:
-        query = f"SELECT {rows.JOB} FROM jobs WHERE owner_token = ? AND idempotency_key = ?"
-        row = self._connection.execute(query, (owner_token, key)).fetchone()
-        return rows.job(row) if row else None
-
-    def job(self, job: str) -> JobRecord | None:
-        row = self._connection.execute(f"SELECT {rows.JOB} FROM jobs WHERE id = ?", (job,)).fetchone()
-        return rows.job(row) if row else None
-
-    def num_waiting(self, tenant: str) -> int:
-        query = f"SELECT COUNT(*) FROM jobs WHERE tenant = ? AND {_LIVE}"
-        return int(self._connection.execute(query, (tenant,)).fetchone()[0])
-
-    def set_state(self, job: str, state: State, **fields: Any) -> JobRecord:
-        """And other columns with it. Raises ValueError for a transition that there is not."""
-        found = self.job(job)
-        if found is None:
-            raise KeyError(job)
-        check_transition(job, found.state, state)
-        return self.update(job, state=state, **fields)
-
-    def want(self, job: str, wanted: Wanted) -> JobRecord:
-        return self.update(job, wanted=wanted)
-
-    def update(self, job: str, **fields: Any) -> JobRecord:
-        assert fields.keys() <= rows.CHANGEABLE, fields
-        names = ", ".join(f"{name} = ?" for name in fields)
-        self._connection.execute(f"UPDATE jobs SET {names} WHERE id = ?", (*fields.values(), job))
-        found = self.job(job)
-        assert found is not None
-        return found
-
-    # ---- attempts ----
-
-    def intend(self, job: str, number: int) -> None:
-        """A coordinator is about to be started. Raises sqlite3.IntegrityError if one is on record as alive."""
-        query = "INSERT INTO attempts (job, number, term, boot, begun_s) VALUES (?, ?, ?, ?, ?)"
-        self._connection.execute(query, (job, number, self._term, self._boot, self.now))
-
-    def started(self, job: str, number: int, pid: int, born: int) -> None:
-        query = "UPDATE attempts SET pid = ?, born = ? WHERE job = ? AND number = ?"
-        self._connection.execute(query, (pid, born, job, number))
-
-    def open_attempt(self, job: str) -> int | None:
-        query = "SELECT number FROM attempts WHERE job = ? AND ended_s IS NULL"
-        row = self._connection.execute(query, (job,)).fetchone()
-        return int(row[0]) if row else None
-
-    def ended(self, job: str, number: int, outcome: str) -> None:
-        query = "UPDATE attempts SET ended_s = ?, outcome = ? WHERE job = ? AND number = ? AND ended_s IS NULL"
-        self._connection.execute(query, (self.now, outcome, job, number))
-
-    # ---- tokens, nodes, what was learned ----
-
-    def add_token(
-        self, name: str, hashed: str, role: str, tenant: str, expires_s: float | None, session_of: int = 0
-    ) -> int:
-        """`session_of`: a token; a session of a session belongs to the same one."""
-        query = (
-            "INSERT INTO tokens (name, hash, role, tenant, created_s, expires_s, parent) VALUES (?, ?, ?, ?, ?, ?, "
-            "COALESCE((SELECT CASE WHEN parent THEN parent ELSE id END FROM tokens WHERE id = ?), 0))"
-        )
-        values = (name, hashed, role, tenant, self.now, expires_s, session_of)
-        return self._connection.execute(query, values).lastrowid or 0
-
-    def revoke_token(self, token: int) -> bool:
-        """And the sessions that were begun with it."""
-        query = "UPDATE tokens SET revoked_s = ? WHERE (id = ? OR parent = ?) AND revoked_s IS NULL"
-        return self._connection.execute(query, (self.now, token, token)).rowcount > 0
-
-    def end_session(self, token: int) -> bool:
-        """False if it is no session."""
-        query = "UPDATE tokens SET revoked_s = ? WHERE id = ? AND parent != 0 AND revoked_s IS NULL"
-        return self._connection.execute(query, (self.now, token)).rowcount > 0
-
-    def set_away(self, node: str, devices: Sequence[str]) -> None:
-        self._connection.execute("INSERT OR REPLACE INTO nodes VALUES (?, ?)", (node, json.dumps(list(devices))))
-
-    def learn(self, job: str, devices: str, step_s: float, steps: int) -> None:
-        self._connection.execute("INSERT OR REPLACE INTO speeds VALUES (?, ?, ?, ?)", (job, devices, step_s, steps))
-
-    def forecast(self, job: str, what: str, estimate_s: float) -> None:
-        """The first estimate of a moment counts: the latest would always be right."""
-        query = "INSERT OR IGNORE INTO forecasts (job, what, made_s, estimate_s) VALUES (?, ?, ?, ?)"
-        self._connection.execute(query, (job, what, self.now, estimate_s))
-
-    def came_true(self, job: str, what: str) -> None:
-        query = "UPDATE forecasts SET actual_s = ? WHERE job = ? AND what = ? AND actual_s IS NULL"
-        self._connection.execute(query, (self.now, job, what))
-
-
 def _meta(connection: sqlite3.Connection, key: str) -> str:
     row = connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
     return str(row[0]) if row else ""
-
-
-def _json(fields: dict[str, Any]) -> str:
-    return json.dumps(msgspec.to_builtins(fields), allow_nan=False, separators=(",", ":"))
 
 
 def _damaged(path: Path, problem: str) -> UserError:

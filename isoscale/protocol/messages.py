@@ -369,6 +369,8 @@ class StepDone(_Message, frozen=True, kw_only=True, tag=True):
     at: float = 0.0
     #: the gradient noise scale in samples, if it was measured in this step
     noise_scale: float | None = None
+    #: it was due, and could not be: for the so many-th time
+    noise_skipped: int = 0
 
 
 class Declared(_Message, frozen=True, kw_only=True, tag=True):
@@ -392,6 +394,8 @@ class Rebatched(_Message, frozen=True, kw_only=True, tag=True):
     measured: bool = False
     learning_rates: tuple[float, ...] = ()
     error: str = ""
+    #: it has not changed yet: the pass has ended for its sake, and it comes with the next one
+    awaited: bool = False
 
 
 class Logged(_Message, frozen=True, kw_only=True, tag=True):

@@ -132,6 +132,8 @@ class JobStatus(TypedDict):
     generation: NotRequired[int]
     #: steps that it is expected to take; 0 if unknown
     total: NotRequired[int]
+    #: of all logical workers, read in committed steps
+    samples: NotRequired[int]
     epoch: NotRequired[int | None]
     steps_per_s: NotRequired[float | None]
     target: NotRequired[str]
@@ -145,6 +147,8 @@ class JobStatus(TypedDict):
     batch: NotRequired[BatchStatus | None]
     #: the gradient noise scale in samples, as it was last measured
     noise_scale: NotRequired[float | None]
+    #: how often it was due and could not be measured
+    noise_skipped: NotRequired[int]
     messages: NotRequired[list[str]]
     requests: NotRequired[list[RequestStatus]]
     #: where a cluster service runs it

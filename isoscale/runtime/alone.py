@@ -44,6 +44,7 @@ class ConsoleSink:
         total: int,
         place: Place,
         noise_scale: float | None = None,
+        noise_skipped: int = 0,
     ) -> None:
         now = time.monotonic()
         if now - self._last >= 1.0:
@@ -61,7 +62,9 @@ class ConsoleSink:
         pass
 
     def rebatched(self, change: Rebatched, /) -> None:
-        print(f"step {change.step}  batch size {change.old} -> {change.new}  {change.error}".rstrip(), file=sys.stderr)
+        if not change.awaited:
+            told = f"step {change.step}  batch size {change.old} -> {change.new}  {change.error}"
+            print(told.rstrip(), file=sys.stderr)
 
     def warned(self, *, message: str) -> None:
         print(f"isoscale: {message}", file=sys.stderr)

@@ -185,6 +185,21 @@ class Controller:
                 self._prices.change(prices, now)
         return []
 
+    def govern(
+        self,
+        *,
+        policy: Policy | None = None,
+        interval_s: float | None = None,
+        quotas: Mapping[str, int] | None = None,
+    ) -> None:
+        """Another policy, at its interval or the one given, or other quotas, from the next decision on: it is due."""
+        if policy is not None:
+            self.policy = policy
+            self.interval_s = policy.interval_s if interval_s is None else interval_s
+        if quotas is not None:
+            self._quotas = MappingProxyType(dict(quotas))
+        self._changed = True
+
     def _informed(self, request: JobRequest, speed: SpeedModel) -> SpeedModel:
         if self._experience is None or not request.application:
             return speed

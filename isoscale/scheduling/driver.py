@@ -28,6 +28,7 @@ from isoscale.scheduling.driving import (
     DeviceRepaired,
     DevicesLent,
     DevicesReleased,
+    Grant,
     GrantReported,
     Happening,
     Instruction,
@@ -108,6 +109,11 @@ class Driver:
         """Job by device, of all devices that are held."""
         names = self._pool.names
         return {names[number]: run.name for run in self._runs.values() for number in sorted(run.holds())}
+
+    def grant(self, job: str) -> Grant:
+        """The newest one of a job, to be sent again."""
+        run = self._runs[job]
+        return self._granting.grant_of(run, run.reason)
 
     def devices_of(self, job: str, node: int) -> Sequence[str]:
         """Devices of a node that the job was granted."""

@@ -128,6 +128,8 @@ class JobRequest:
     requested_batch: int = 0
     min_batch: int = 0
     max_batch: int = 0
+    #: global batches that may be chosen, each without a restart; () any in the range, as the job divides it
+    batch_sizes: tuple[int, ...] = ()
     #: higher is served first
     priority: int = 0
     tenant: str = ""

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -140,6 +141,30 @@ def test_a_pause_that_is_interrupted_is_carried_out(cluster: Cluster, alone: Cal
     assert shown.digest == alone(4, 2)
 
 
+@pytest.mark.parametrize("point", ["reclaim-asked", "reclaim-free"])
+def test_a_reclaim_that_is_interrupted_is_carried_out(
+    cluster: Cluster, alone: Callable[[int, int], str], point: str
+) -> None:
+    """Whoever asked waits for the next service, and gets the devices from it."""
+    cluster.serve(fault=point)
+    job = cluster.submit(4, 2, "loader", "wait")
+    cluster.until(lambda: len(cluster.job(job).devices) == 2 and cluster.job(job).step >= 2)
+    with ThreadPoolExecutor(1) as pool, cluster.client(patience_s=120) as client:
+        waiting = pool.submit(client.reclaim, "local", 2, 20.0, force=True)
+        assert cluster.process is not None
+        assert cluster.process.wait(60) == -signal.SIGKILL
+        cluster.serve()
+        assert len(waiting.result(120).devices) == 2
+    assert not live_executors(cluster.directory(job))
+    cluster.until_state(job, "paused")
+    with cluster.client() as client:
+        assert [device.state for node in client.devices() for device in node.devices] == ["away", "away"]
+        client.lend("local", 2)
+    cluster.hurry(job)
+    assert cluster.until_state(job, "finished").digest == alone(4, 2)
+    assert cluster.results(job) == [alone(4, 2)]
+
+
 def test_two_services_on_one_state(cluster: Cluster) -> None:
     cluster.serve()
     assert cluster.answers()
@@ -199,8 +224,6 @@ def test_a_damaged_database_is_made_anew_from_the_jobs(cluster: Cluster, alone: 
 
 def test_five_hundred_submissions_at_once(cluster: Cluster) -> None:
     """All are acknowledged, none is there twice, and the service answers meanwhile."""
-    from concurrent.futures import ThreadPoolExecutor
-
     from isoscale.cluster.bundle import pack
     from isoscale.cluster.values import Submission
     from isoscale.runtime.code.collect import code_of_script

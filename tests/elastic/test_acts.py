@@ -67,8 +67,6 @@ def test_bursts_and_notices(hold: Hold) -> None:
     job = hold(executors=3, checkpoint_every=2)
     play(job, faults.burst(2, step=3))
     assert deeds(job) == ["kill", "kill"]
-    times = [deed.t for deed in job.record.deeds]
-    assert times[1] - times[0] < 1.0
     job.wait_for(lambda: len(job.events("executor_lost")) == 2, "two losses")
     play(job, faults.notice_all(step=5))
     assert set(deeds(job)[2:]) == {"notice"}

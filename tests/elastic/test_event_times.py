@@ -25,14 +25,15 @@ def intervals(job: RunningJob) -> list[tuple[float, float]]:
 
 
 def agree(job: RunningJob) -> None:
-    assert [pair for pair in intervals(job) if abs(pair[0] - pair[1]) > 0.4] == []
+    """Nearer to each other than the pause was long: on a busy machine an executor may wait between two clocks."""
+    assert [pair for pair in intervals(job) if abs(pair[0] - pair[1]) > 1.2] == []
 
 
 def test_a_coordinator_that_is_held_up_draws_no_pause(begin: Begin, ends_the_same: EndsTheSame) -> None:
     job = begin(executors=2)
     job.wait_step(5)
     job.stop_coordinator()
-    time.sleep(1.5)
+    time.sleep(2.0)
     job.continue_coordinator()
     job.wait_for(lambda: job.events("coordinator_paused"), "it notices")
     job.wait_step(job.step() + 3)
@@ -44,7 +45,7 @@ def test_steps_without_a_coordinator_keep_their_times(begin: Begin, ends_the_sam
     job = begin(executors=2)
     job.wait_step(5)
     job.kill_coordinator()
-    time.sleep(1.5)
+    time.sleep(2.0)
     job.resume()
     job.wait_for(lambda: len(job.events("coordinator_started")) == 2 and job.step() > 8, "another coordinator")
     ends_the_same(job)

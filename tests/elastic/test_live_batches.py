@@ -89,6 +89,30 @@ def test_the_second_of_two_requests_counts_and_mistakes_are_refused(begin_live: 
     assert len(changes) <= 2
 
 
+def test_sizes_that_are_asked_for_during_a_rescale(begin_live: Begin, nursery: Nursery) -> None:
+    """While a newcomer lands, and while an executor hands over what it had."""
+    points = [
+        faults.at("landing", executor=1, action="sleep", seconds=1.0),
+        faults.at("leaving", executor=1, action="sleep", seconds=1.0),
+    ]
+    job = begin_live(executors=1, points=points)
+    job.wait_step(2)
+    with job.handle() as handle:
+        for point, target, size in (("landing", 2, 16), ("leaving", 1, 4)):
+            devices = handle.scale_to(target)["request"]
+            job.wait_for(lambda point=point: f"point={point}" in logs(job), f"a rescale, at its point {point}")
+            assert point == "leaving" or not job.events("rescale")
+            batch = handle.scale_to(batch=size)["request"]
+            for asked in (devices, batch):
+                assert handle.wait_answer(asked, 120)["outcome"] == "done"
+    assert [size for _, size in ends_like_its_record(job, nursery)] == [16, 4]
+    assert [(one["from"], one["to"]) for one in job.events("rescale")] == [(1, 2), (2, 1)]
+
+
+def logs(job: RunningJob) -> str:
+    return "".join(path.read_text() for path in (job.directory / "logs").iterdir())
+
+
 def test_an_executor_dies_while_a_size_changes_and_newcomers_come(begin_live: Begin, nursery: Nursery) -> None:
     points = [faults.at("seal", executor=1, step=7), faults.at("sealed", executor=2, step=12)]
     job = begin_live(executors=3, points=points)

@@ -151,7 +151,7 @@ def test_a_second_signal_ends_at_once(begin: Begin, ends_the_same: EndsTheSame) 
     job.signal_coordinator(signal.SIGINT)
     job.wait_for(lambda: "Ctrl-C again ends it at once: steps 1 to " in job.output(), "the first")
     job.signal_coordinator(signal.SIGINT)
-    assert job.wait(30) == 130
+    assert job.wait() == 130
     assert "isoscale: ended by Ctrl-C at step 4 without a checkpoint: steps 1 to 4 (nothing was saved)" in job.output()
     job.resume()
     ends_the_same(job)
@@ -165,7 +165,7 @@ def test_a_term_signal_does_not_wait_longer_than_a_notice_lasts(begin: Begin) ->
     )
     wait_logged(job)
     job.signal_coordinator(signal.SIGTERM)
-    assert job.wait(40) == 143
+    assert job.wait() == 143
     assert "isoscale: ended by SIGTERM at step 4 without a checkpoint" in job.output()
     assert list(answers(job).values()) == ["failed"]
 
@@ -199,7 +199,8 @@ def test_the_coordinator_dies_when_it_has_accepted_a_stop(begin: Begin, ends_the
 def test_the_coordinator_dies_while_an_executor_waits_at_the_last_checkpoint(
     begin: Begin, ends_the_same: EndsTheSame
 ) -> None:
-    job = begin(executors=2)
+    # It begins to write late enough for the coordinator to be stopped by then.
+    job = begin(executors=2, points=[faults.at("checkpoint", executor=0, action="sleep", seconds=3)])
     job.wait_step(3)
     with job.handle() as handle:
         handle.stop()
@@ -214,8 +215,8 @@ def test_the_coordinator_dies_while_an_executor_waits_at_the_last_checkpoint(
 
 
 def test_a_stop_before_training_begins(begin: Begin) -> None:
-    job = begin(executors=1)
-    job.wait_for(lambda: (job.directory / "control" / "coordinator.json").exists(), "the coordinator")
+    job = begin(executors=1, points=[faults.at("forming", executor=0, action="sleep", seconds=10)])
+    wait_logged(job)
     with job.handle() as handle:
         with pytest.raises(RequestRefusedError, match="training has not begun"):
             handle.checkpoint()
@@ -273,7 +274,7 @@ def test_a_checkpoint_that_is_there_already(begin: Begin, ends_the_same: EndsThe
     job.wait_for(lambda: time.time() - job.events("step")[-1]["t"] > 3, "a long step")
     stopped = isoscale("stop", str(job.directory)).stdout
     assert stopped == "stopped at step 4, the checkpoint of step 4 holds all of it\n"
-    assert job.wait(30) == 130
+    assert job.wait() == 130
     everything_is_saved(job)
     job.resume()
     ends_the_same(job)

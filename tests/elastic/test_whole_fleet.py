@@ -78,7 +78,7 @@ def test_all_are_told_to_go_and_nobody_comes_in_time(begin: Begin, ends_the_same
     job.wait_step(3)
     for executor in (0, 1):
         job.notice(executor)
-    assert job.wait(60) == 130
+    assert job.wait() == 130
     (stopped,) = job.events("stopped")
     assert stopped["saved"] == stopped["step"] == job.step(), "no committed step is lost"
     words = f"stopped: all executors were told to go (at step {job.step()}, after a checkpoint); isoscale resume "

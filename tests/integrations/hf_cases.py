@@ -218,6 +218,22 @@ def stream(out: Path, **more: Any) -> Any:
     return Trainer(gpt(), args, train_dataset=Stream(45, 1), eval_dataset=Rows(13, 2), data_collator=for_masked)
 
 
+def offered(optim: str, schedule: str, **more: Any) -> Any:
+    kwargs = {"optim": optim, "lr_scheduler_type": schedule, "max_steps": 8, "logging_steps": 1}
+    return lambda out: causal(out, **kwargs, **more)
+
+
+#: every other optimizer that needs no further package, and every other schedule
+OFFERED = (
+    ("adamw_torch", "constant", {"adam_beta2": 0.98, "weight_decay": 0.1}),
+    ("adamw_torch_fused", "inverse_sqrt", {"warmup_steps": 2}),
+    ("adagrad", "cosine_with_restarts", {"lr_scheduler_kwargs": {"num_cycles": 2}}),
+    ("rmsprop", "polynomial", {"lr_scheduler_kwargs": {"power": 2.0}, "warmup_steps": 2}),
+    ("sgd", "constant_with_warmup", {"warmup_steps": 3}),
+    ("adamw_torch", "cosine_with_min_lr", {"lr_scheduler_kwargs": {"min_lr_rate": 0.1}}),
+    ("adamw_torch", "cosine_warmup_with_min_lr", {"lr_scheduler_kwargs": {"min_lr_rate": 0.1}, "warmup_steps": 2}),
+    ("adamw_torch", "warmup_stable_decay", {"lr_scheduler_kwargs": {"num_decay_steps": 3}, "warmup_steps": 2}),
+)
 BEST = {"save_strategy": "steps", "save_steps": 2, "load_best_model_at_end": True, "save_total_limit": 1}
 CASES = {
     "causal": causal,
@@ -228,6 +244,7 @@ CASES = {
     "causal-smooth": lambda out: causal(out, label_smoothing_factor=0.1, include_num_input_tokens_seen="all"),
     "causal-sgd": lambda out: causal(out, optim="sgd", lr_scheduler_type="cosine", warmup_steps=3, max_steps=11),
     "causal-adafactor": lambda out: causal(out, optim="adafactor", max_grad_norm=0.0, dataloader_drop_last=True),
+    **{f"causal-{optim}-{schedule}": offered(optim, schedule, **more) for optim, schedule, more in OFFERED},
     "causal-lengths": lambda out: causal(out, train_sampling_strategy="group_by_length"),
     "causal-checkpointing": lambda out: causal(out, gradient_checkpointing=True),
     "causal-processes": lambda out: masked(out, dataloader_num_workers=2, gradient_accumulation_steps=2),

@@ -17,6 +17,8 @@ from isoscale.testing import faults, start
 
 pytest.importorskip("accelerate")
 
+from tests.integrations.hf_cases import OFFERED
+
 SCRIPT = Path(__file__).with_name("hf_cases.py")
 #: seconds, rates
 TIMING = ("_runtime", "_per_second", "_model_preparation_time")
@@ -32,6 +34,7 @@ LONG_CASES = (
     "causal-smooth",
     "causal-sgd",
     "causal-adafactor",
+    *(f"causal-{optim}-{schedule}" for optim, schedule, _ in OFFERED),
     "causal-checkpointing",
     "causal-save",
     "causal-epochs",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -44,6 +45,14 @@ def isoscale(
         text=True,
         timeout=PATIENCE_S,
     )
+
+
+def delete(directory: Path) -> None:
+    """`rm -rf` until it is gone: a run that trains goes on to make files in a directory that is being emptied."""
+    deadline = time.monotonic() + PATIENCE_S
+    while directory.exists():
+        shutil.rmtree(directory, ignore_errors=True)
+        assert time.monotonic() < deadline, f"{directory} cannot be deleted: {os.listdir(directory)}"
 
 
 def digest_alone(steps: int, directory: Path) -> str:

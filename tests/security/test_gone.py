@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import tempfile
@@ -18,7 +17,7 @@ import torch
 from isoscale.protocol.events import read_events
 from isoscale.runtime.control.home import Home
 from isoscale.runtime.executor import result as results
-from tests.security.jobs import STEPS, Running, isoscale, running
+from tests.security.jobs import STEPS, Running, delete, isoscale, running
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(400)]
 
@@ -48,7 +47,7 @@ def test_deleted(tmp_path: Path, undisturbed: str) -> None:
     with running(tmp_path, "--executors", 2, "--checkpoint-every", 50) as run:
         run.train(3)
         pids = [event["pid"] for event in run.events("executor_started")]
-        shutil.rmtree(run.out)
+        delete(run.out)
         run.until(told(run, f"warning: {run.out} is gone; training goes on"), "a warning")
         (home,) = tmp_path.glob("out-rescued-*")
         assert f"will be saved to {home}\n" in run.printed
@@ -86,7 +85,7 @@ def test_moved(tmp_path: Path, undisturbed: str) -> None:
 def test_another_run_has_the_directory_by_now(tmp_path: Path, undisturbed: str) -> None:
     with running(tmp_path) as run:
         run.train(3)
-        shutil.rmtree(run.out)
+        delete(run.out)
         run.out.mkdir()
         (run.out / "theirs").write_text("not ours")
         run.allow(10**6)

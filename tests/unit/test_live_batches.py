@@ -51,8 +51,12 @@ class Here:
         self.warnings: list[str] = []
         self.losses: dict[int, float] = {}
         self.noise: dict[int, float | None] = {}
+        self.skipped: list[int] = []
 
-    def step(self, *, step: int, values: Any, noise_scale: float | None = None, **rest: Any) -> None:
+    def step(
+        self, *, step: int, values: Any, noise_scale: float | None = None, noise_skipped: int = 0, **rest: Any
+    ) -> None:
+        self.skipped += [noise_skipped] if noise_skipped else []
         self.losses[step] = values.means["loss"]
         assert set(values.means) == {"loss"}, "what is measured is not the script's business"
         if noise_scale is not None:
@@ -130,7 +134,7 @@ def go(here: Here, train: Callable[[Job], None] = script, plan: str | None = Non
 
 
 def made(here: Here) -> list[tuple[int, int]]:
-    return [(one.step, one.new) for one in here.changes if not one.error and one.old != one.new]
+    return [(one.step, one.new) for one in here.changes if not one.error and not one.awaited and one.old != one.new]
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -183,6 +187,22 @@ def test_a_snapshot_holds_what_is_pending(at: int, stream: bool) -> None:
     assert again.batches.history == [BatchChange(3, 8), BatchChange(9, 2)]
 
 
+def test_how_long_a_pass_of_a_stream_is_counts_for_one_size_only() -> None:
+    """A pass has six or seven steps of 4; of the passes after a change nobody has seen one."""
+    here = Here({9: Wish(1, 2)})
+    places: list[tuple[int, int]] = []
+    step = here.step
+
+    def seen(**facts: Any) -> None:
+        places.append((facts["place"].batch, facts["place"].of))
+        step(**facts)
+
+    here.step = seen  # type: ignore[method-assign,assignment]
+    go(here, lambda job: script(job, stream=True))
+    begins = [number for number, (batch, _) in enumerate(places) if not batch]
+    assert [of for _, of in places] == [0] * begins[1] + [begins[1]] * (9 - begins[1]) + [0] * (len(places) - 9)
+
+
 def own_rule(job: Job, optimizer: torch.optim.Optimizer, old: int, new: int) -> None:
     optimizer.param_groups[0]["lr"] *= 0.5 + 0.4 * float(torch.rand(()))
     job.state["changes"] = job.state.get("changes", 0) + 1
@@ -220,6 +240,49 @@ def test_near_the_end_of_a_pass_the_change_comes_with_the_next_one() -> None:
     assert [rows for rows, _, _ in seen] == [8] * 6 + [16] * 6
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("raises", [False, True])
+def test_a_pass_that_ended_for_a_change_that_was_never_made_is_recorded(raises: bool, stream: bool) -> None:
+    """In the last pass too few samples are left for 8: it ends early, and the job with it; or the rule raises then."""
+
+    def rule(job: Job, optimizer: torch.optim.Optimizer, old: int, new: int) -> None:
+        raise ValueError("no")
+
+    def train(job: Job) -> None:
+        options: dict[str, Any] = {"stream": True, "tail": "drop"} if stream else {"drop_last": True}
+        script(job, rule=rule if raises else "linear", **options)
+
+    # Passes of seven steps, of the stream of six or seven; three of them.
+    whole = go(Here(), train).step
+    at = (5 if stream else 6) if raises else whole - 1
+    here = Here({at: Wish(1, 8)})
+    loop = go(here, train)
+    awaited = next(one for one in here.changes if one.awaited)
+    assert (awaited.step, awaited.old, awaited.new, awaited.request) == (at, 4, 8, 1)
+    assert [one.error for one in here.changes[1:]] == (["ValueError: no"] if raises else [])
+    assert loop.step == len(here.losses) == whole - 1
+    again = Here()
+    recorded = JobSpec(workers=2, seed=3, batch_plan=(BatchChange(at, 8, made=False),))
+    other = TrainingLoop(recorded, LocalExchange(2), again)
+    execute(other, train)
+    assert other.state.digest() == loop.state.digest()
+    assert again.losses == here.losses
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_size_that_no_pass_has_samples_for_is_refused_and_training_goes_on(stream: bool) -> None:
+    def train(job: Job) -> None:
+        options: dict[str, Any] = {"stream": True, "tail": "drop"} if stream else {"drop_last": True}
+        script(job, sizes=(4, 64), **options)
+
+    here = Here({6 if stream else 7: Wish(1, 64)})  # when a pass is over
+    loop = go(here, train)
+    assert [one.error for one in here.changes if not one.awaited] == [
+        "a whole pass has not enough samples for a batch of this size"
+    ]
+    assert loop.state.digest() == go(Here(), train).state.digest()
+
+
 def test_a_plan_overtakes_a_request_of_the_same_step_and_the_next_request_the_plan() -> None:
     here = Here({4: Wish(1, 8), 6: Wish(2, 8)})
     go(here, plan="4:2,9:4")
@@ -244,6 +307,18 @@ def test_what_was_recorded_is_done_again_and_nothing_else_before_that() -> None:
     loop.elastic, loop.recorded_batches = here, ((BatchChange(3, 8), BatchChange(7, 2)), 8)
     execute(loop, script)
     assert made(here) == [(3, 8), (7, 2), (8, 8), (10, 4)]
+
+
+def test_what_was_recorded_at_the_end_of_a_pass_is_done_again() -> None:
+    """8 steps of 4 are a pass: the change waits for the next one, and is not taken for one that was undone."""
+    first, again = Here({8: Wish(1, 8)}), Here()
+    loop = go(first)
+    assert made(first) == [(8, 8)]
+    other = TrainingLoop(JobSpec(workers=2, seed=3), LocalExchange(2), again)
+    other.elastic, other.recorded_batches = again, ((BatchChange(8, 8),), 11)
+    execute(other, script)
+    assert made(again) == [(8, 8)]
+    assert other.state.digest() == loop.state.digest()
 
 
 def test_measured_factors_are_used_again() -> None:
@@ -283,9 +358,12 @@ def test_left_over_gradients_are_skipped() -> None:
                     loss.backward()
                     step.log(loss=loss)
 
-    loop = go(Here(), train, measure_noise=2)
+    here = Here()
+    loop = go(here, train, measure_noise=2)
     assert loop.noise is not None
     assert (loop.noise.scale.num_measured, loop.noise.scale.num_skipped) == (0, 4)
+    assert here.skipped == [1, 2, 3, 4]
+    assert not here.noise
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ import pytest
 from jinja2 import UndefinedError
 
 from isoscale.analysis.report import page
-from isoscale.analysis.timeline import timeline
 from isoscale.pages import Image, environment
+from isoscale.timelines.timeline import timeline
 from tests.unit.analysis.logs import story
 
 PACKAGE = Path(__file__).resolve().parents[2] / "isoscale"

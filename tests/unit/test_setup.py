@@ -92,6 +92,26 @@ def test_other_extras_have_their_own_switch(tree: Tree) -> None:
     assert added.endswith("-e .[dev]")
 
 
+def test_a_browser_that_cannot_come_is_told_and_harms_nobody(tree: Tree) -> None:
+    tree.setup("--test")
+    folder = tree.root / "bin"
+    folder.mkdir()
+    for name in ("bash", "cat", "dirname", "env", "flock", "grep", "mv", "rm"):
+        (folder / name).symlink_to(shutil.which(name) or "")
+    (folder / "id").write_text("#!/bin/bash\necho 1000\n")
+    (folder / "id").chmod(0o755)
+    added, _ = tree.setup("--browser", PATH=str(folder))
+    assert added.endswith("-e .[browser]")
+    assert "no Chromium: this is not root" in tree.said
+    assert "apt-get install chromium" in tree.said
+    with (tree.root / "constraints.txt").open("a") as file:
+        file.write("# changed\n")
+    tree.setup("--test")
+    tree.environment(fails="-e .[browser]")
+    tree.setup("--browser", code=1, PATH=str(folder))
+    assert tree.setup("--test") == []
+
+
 def test_what_is_imported_is_compiled_whatever_the_environment_says(tree: Tree) -> None:
     fake = tree.root / ".venv" / "bin" / "python"
     fake.write_text(fake.read_text().replace('*) echo "$*"', '*) echo "${PYTHONDONTWRITEBYTECODE-writes} $*"'))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from isoscale.analysis.fields import text, whole
 from isoscale.analysis.promises.history import Entry, History
 from isoscale.analysis.promises.sealed import was_impatient
 from isoscale.analysis.promises.values import Opinion, Record
 from isoscale.analysis.promises.words import count
+from isoscale.timelines.fields import text, whole
 
 __all__ = ["judge"]
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from isoscale.analysis.fields import Event, ExecutorId, executor_of, instant, items, number, seconds, text, whole
 from isoscale.analysis.promises.values import Limits
+from isoscale.timelines.fields import Event, ExecutorId, executor_of, instant, items, number, seconds, text, whole
 
 __all__ = ["ENDS", "Beginning", "Committed", "End", "Entry", "Generation", "History", "Life", "members_of"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from isoscale.analysis.fields import ExecutorId, executor_of, seconds, text
 from isoscale.analysis.promises.history import End, Entry, History
 from isoscale.analysis.promises.values import Opinion, Record
 from isoscale.analysis.promises.words import count
+from isoscale.timelines.fields import ExecutorId, executor_of, seconds, text
 
 __all__ = ["by_mistake", "judge"]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from isoscale.analysis.fields import ExecutorId, executor_of, text, whole
 from isoscale.analysis.promises.history import ENDS, Entry, Generation, History, members_of
 from isoscale.analysis.promises.values import Opinion, Record
 from isoscale.analysis.promises.words import count, numbers_text
+from isoscale.timelines.fields import ExecutorId, executor_of, text, whole
 
 __all__ = ["judge"]
 

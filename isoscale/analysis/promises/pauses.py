@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from isoscale.analysis.fields import executor_of, seconds, text, whole
 from isoscale.analysis.promises.history import Committed, Entry, History, members_of
 from isoscale.analysis.promises.values import Limits, Opinion, Record
+from isoscale.timelines.fields import executor_of, seconds, text, whole
 
 __all__ = ["FACTOR", "SLOW_STEPS", "judge"]
 

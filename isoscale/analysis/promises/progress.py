@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from isoscale.analysis.fields import whole
 from isoscale.analysis.promises.history import History
 from isoscale.analysis.promises.values import Opinion, Record
 from isoscale.analysis.promises.words import count
+from isoscale.timelines.fields import whole
 
 __all__ = ["MAX_BEGINNINGS", "judge"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from isoscale.analysis.fields import text, whole
 from isoscale.analysis.promises.history import Committed, History
 from isoscale.analysis.promises.values import Opinion, Record
 from isoscale.analysis.promises.words import count
+from isoscale.timelines.fields import text, whole
 
 __all__ = ["judge"]
 

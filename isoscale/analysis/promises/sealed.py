@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from isoscale.analysis.fields import ExecutorId, executor_of, text, whole
 from isoscale.analysis.promises.history import Beginning, Entry, Generation, History
 from isoscale.analysis.promises.killed import by_mistake
 from isoscale.analysis.promises.values import Opinion, Record
 from isoscale.analysis.promises.words import count, steps_text
+from isoscale.timelines.fields import ExecutorId, executor_of, text, whole
 
 __all__ = ["judge", "was_impatient"]
 

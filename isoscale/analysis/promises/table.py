@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from isoscale.analysis.fields import Event
 from isoscale.analysis.promises import answered, killed, order, pauses, progress, samples, sealed, target
 from isoscale.analysis.promises.history import History
 from isoscale.analysis.promises.values import Judgement, Opinion, Record, Said, Verdict
+from isoscale.timelines.fields import Event
 
 __all__ = ["PROMISES", "Promise", "check"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from isoscale.analysis.fields import executor_of, items, number, text, whole
 from isoscale.analysis.promises.history import Entry, History
 from isoscale.analysis.promises.pauses import FACTOR, SLOW_STEPS
 from isoscale.analysis.promises.values import Opinion, Record
+from isoscale.timelines.fields import executor_of, items, number, text, whole
 
 __all__ = ["MIN_BURSTS", "judge", "size_of"]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from isoscale.analysis.fields import seconds
+from isoscale.timelines.fields import seconds
 
 __all__ = ["Asked", "Deed", "Finding", "Judgement", "Limits", "Opinion", "Record", "Said", "Verdict"]
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import errno
 import logging
+import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -118,6 +120,11 @@ class _Endpoint:
             response = _of_error(error)
         except ClientDisconnect:
             return
+        except (sqlite3.OperationalError, OSError) as error:
+            _log.exception("%s %s", request.method, request.url.path)
+            full = isinstance(error, sqlite3.OperationalError) or error.errno in (errno.ENOSPC, errno.EDQUOT)
+            text = "the service cannot write it down" if full else "the service failed to answer"
+            response = _error(507 if full else 500, f"{text}: {error}", remedy="make room on its disk, and ask again")
         except Exception:
             _log.exception("%s %s", request.method, request.url.path)
             response = _error(500, "the service failed to answer; its log says why")

@@ -14,12 +14,12 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
-from isoscale.cluster.api.route import Call
+from isoscale.cluster.api.route import Call, Route
 from isoscale.cluster.auth import TooManyError
 from isoscale.cluster.service import Service
 from isoscale.cluster.values import Event
 
-__all__ = ["EventQuery", "event_stream"]
+__all__ = ["event_routes"]
 
 #: a line at least so often: so a client that is gone is noticed
 _ALIVE_S = 15.0
@@ -37,7 +37,26 @@ class _Streams:
     num_open = 0
 
 
-async def event_stream(service: Service, call: Call, request: Request) -> StreamingResponse:
+def event_routes(service: Service) -> tuple[Route, ...]:
+    async def stream(call: Call, request: Request) -> StreamingResponse:
+        return await _stream(service, call, request)
+
+    return (
+        Route(
+            method="GET",
+            path="/events",
+            role="viewer",
+            summary="Events as they happen; Last-Event-ID goes on from one",
+            handler=stream,
+            query=EventQuery,
+            answer=Event,
+            media="text/event-stream",
+            raw=True,
+        ),
+    )
+
+
+async def _stream(service: Service, call: Call, request: Request) -> StreamingResponse:
     if _Streams.num_open >= _MAX_STREAMS:
         raise TooManyError(f"{_MAX_STREAMS} readers of events are there already; close some")
     after = min(call.query.after, 2**53)

@@ -6,13 +6,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from isoscale import limits
 from isoscale.cluster.auth import Caller
 from isoscale.cluster.values import Role
 
-__all__ = ["NO_BODY", "SMALL_BODY", "Call", "Route", "Secret"]
+__all__ = ["NO_BODY", "ROWS", "ROW_NUMBER", "SMALL_BODY", "Call", "Done", "Route", "Secret"]
 
 Method = Literal["GET", "POST", "PUT", "DELETE"]
 NO_BODY, SMALL_BODY = 0, 256 * 1024
+#: in one answer
+ROWS = limits.Range(1, 1_000)
+#: of jobs, events and tokens: what the database can count to, and more
+ROW_NUMBER = limits.Range(0, 2**53)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,3 +62,8 @@ class Secret:
 
     cookie: str
     answer: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    ok: bool = True

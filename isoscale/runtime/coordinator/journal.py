@@ -7,6 +7,8 @@ replaced. A disk that is full costs a warning: events wait in memory until they 
 from __future__ import annotations
 
 import contextlib
+from array import array
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -76,6 +78,9 @@ class RunResult:
     batch_size: int = 0
     #: as it was last measured
     noise_scale: float | None = None
+    noise_skipped: int = 0
+    #: of all logical workers, in committed steps
+    samples: int = 0
     num_rescales: int = 0
     num_lost: int = 0
 
@@ -97,6 +102,8 @@ class Journal:
         self.reached = self.attempts = 0
         #: ids below this one were used by an earlier coordinator
         self.num_executors = 0
+        #: steps in order, and the samples of all up to each
+        self._counted, self._samples = array("q"), array("q")
         #: how the batch size was changed, by step
         self._batches: dict[int, BatchChange] = {}
         #: requests that an earlier coordinator has accepted and not answered, by id; and the highest id
@@ -123,6 +130,7 @@ class Journal:
             self._told_at = _seconds(event.get("t"), self._told_at)
             self._began = self._told_at if number == 0 else self._began
             if event["event"] == "step":
+                self._count(event["step"], event.get("samples", 0))
                 self.result.step, self.result.loss = event["step"], _number(event["loss"])
                 if event["step"] > self.reached:
                     self.reached, self.attempts = event["step"], 0
@@ -132,9 +140,9 @@ class Journal:
                 self.attempts = 0  # whoever goes on from there has decided to
             elif event["event"] in ("executor_started", "executor_joined"):
                 self.num_executors = max(self.num_executors, event["executor"] + 1)
-            elif event["event"] == "batch":
+            elif event["event"] in ("batch", "batch_awaited"):
                 self._batches |= {change.step: change for change in recorded_changes([event])}
-                self.result.batch_size = event["to"]
+                self.result.batch_size = event["to" if event["event"] == "batch" else "from"]
             elif event["event"] == "request":
                 self.open_requests[event["id"]] = event
                 self.last_request = max(self.last_request, event["id"])
@@ -156,6 +164,7 @@ class Journal:
     def rewind(self, step: int) -> None:
         """Training goes on from a checkpoint: steps after it come again."""
         self.result.step = step
+        self._rewind_samples(step)
 
     def write(self, event: str, **fields: Any) -> None:
         if event in ("executor_lost", "rescale"):
@@ -185,6 +194,18 @@ class Journal:
             return error.strerror or str(error)
         return ""
 
+    def _count(self, step: int, samples: int) -> None:
+        """A step that is done again, after a return to a checkpoint, counts once."""
+        self._rewind_samples(step - 1)
+        self.result.samples += samples
+        self._counted.append(step)
+        self._samples.append(self.result.samples)
+
+    def _rewind_samples(self, step: int) -> None:
+        place = bisect_right(self._counted, step)
+        del self._counted[place:], self._samples[place:]
+        self.result.samples = self._samples[-1] if self._samples else 0
+
     # ---- what executors report ----
 
     def on_step(self, message: m.StepDone, late_s: float = 0.0) -> None:
@@ -194,8 +215,10 @@ class Journal:
         self.reached = max(self.reached, message.step)
         if message.noise_scale is not None:
             self.result.noise_scale = message.noise_scale
+        self.result.noise_skipped = max(self.result.noise_skipped, message.noise_skipped)
         self.result.step, self.result.loss = message.step, message.loss
         self.result.epoch, self.result.total = message.epoch, message.total
+        self._count(message.step, message.samples)
         self._write(
             "step",
             {
@@ -208,7 +231,9 @@ class Journal:
                 "loader": message.loader,
                 "batch": message.batch,
                 "of": message.of,
+                "samples": message.samples,
                 **({} if message.noise_scale is None else {"noise_scale": message.noise_scale}),
+                **({"noise_skipped": message.noise_skipped} if message.noise_skipped else {}),
             },
             late_s=late_s,
         )
@@ -232,21 +257,25 @@ class Journal:
         """Once, also when it is told again, or done again after a restart. What was undone has changed nothing."""
         if message.error or message.old == message.new:
             return
-        self.result.batch_size = message.new
         known = self._batches.get(message.step)
-        if known is not None and known.size == message.new:
+        fields = {"step": message.step, "from": message.old, "to": message.new, "reason": message.reason}
+        if message.awaited:
+            if known is None:
+                self._keep_change("batch_awaited", fields)
             return
-        fields = {
-            "step": message.step,
-            "from": message.old,
-            "to": message.new,
-            "reason": message.reason,
+        self.result.batch_size = message.new
+        if known is not None and known.made and known.size == message.new:
+            return
+        fields |= {
             "factor": message.factor,
             "learning_rates": list(message.learning_rates),
             "measured": message.measured,
         }
-        self._batches[message.step] = recorded_changes([{"event": "batch", **fields}])[0]
-        self.write("batch", **fields)
+        self._keep_change("batch", fields)
+
+    def _keep_change(self, event: str, fields: dict[str, Any]) -> None:
+        self._batches |= {change.step: change for change in recorded_changes([{"event": event, **fields}])}
+        self.write(event, **fields)
 
     def on_streamed(self, message: m.Streamed) -> None:
         fields = message.fields
@@ -294,6 +323,7 @@ class Journal:
             "exit_code": result.exit_code,
             "step": result.step,
             "digest": result.digest,
+            "samples": result.samples,
             "loss": result.loss if result.loss is None or result.loss == result.loss else str(result.loss),
             "seconds": round(result.seconds, 3),
             "began": round(self._began, 3),
@@ -309,7 +339,7 @@ class Journal:
             "job": asdict(self._spec),
         }
         if result.begun_with:
-            plan = [asdict(change) for change in self.batches]
+            plan = [asdict(change) for change in self.batches if change.made]
             summary["batch"] = {"begun_with": result.begun_with, "size": result.batch_size, "plan": plan}
         try:
             write_json_atomic(place / "summary.json", summary)

@@ -66,6 +66,7 @@ def status_of(
         "generation": membership.current,
         "step": result.step,
         "total": result.total or membership.spec.until,
+        "samples": result.samples,
         "epoch": result.epoch,
         "loss": result.loss,
         "steps_per_s": round(1 / membership.step_s, 3) if membership.step_s else None,
@@ -83,6 +84,7 @@ def status_of(
         if declared is None
         else {"size": result.batch_size or declared.size, "sizes": list(declared.sizes), "rule": declared.rule},
         "noise_scale": result.noise_scale,
+        "noise_skipped": result.noise_skipped,
         "messages": messages,
         "requests": requests or [],
     }

@@ -37,6 +37,7 @@ class LinkSink:
         total: int,
         place: Place,
         noise_scale: float | None = None,
+        noise_skipped: int = 0,
     ) -> None:
         self._link.send_fact(
             m.StepDone(
@@ -53,6 +54,7 @@ class LinkSink:
                 of=place.of,
                 at=since_boot(),
                 noise_scale=noise_scale,
+                noise_skipped=noise_skipped,
             )
         )
         if self._record:

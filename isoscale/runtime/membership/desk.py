@@ -203,7 +203,7 @@ class Desk:
 
     def on_rebatched(self, message: m.Rebatched) -> list[Instruction]:
         """What became of a change of the batch size."""
-        if not message.request:
+        if not message.request or message.awaited:
             return []
         overtaken = message.error == "overtaken by the plan"
         if overtaken:

@@ -32,13 +32,19 @@ class LiveSize:
         self._considered = -1
         self._wanted = size
         self._factor: float | None = None
+        #: whether what is wanted comes into force, or only ends a pass
+        self._is_made = True
+
+    def begin_pass(self) -> None:
+        if not self._is_made:
+            self._wanted, self._is_made = self.size, True
 
     def wanted(self) -> int:
         """The size that the next step is to have."""
         entry = due(self._rank.spec.batch_plan, self._considered, self._rank.step)
         self._considered = self._rank.step
         if entry is not None:
-            self._wanted, self._factor = entry.size, entry.factor
+            self._wanted, self._factor, self._is_made = entry.size, entry.factor, entry.made
         return self._wanted
 
     def steps_left(self) -> int | None:
@@ -71,6 +77,7 @@ class _LiveLoader(Loader):
         rank, live = self._rank, self.live
         self.totals, self.position = {}, 0
         self._begin_list()
+        live.begin_pass()
         batches: Iterator[object] | None = None
         while not rank.has_ended():
             size, drew = live.wanted(), batches is not None

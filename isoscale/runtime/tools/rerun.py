@@ -123,6 +123,7 @@ class _Replayer:
         total: int,
         place: Place,
         noise_scale: float | None = None,
+        noise_skipped: int = 0,
     ) -> None:
         self._step, loss = step, step_loss(values)
         self._loss = repr(loss)

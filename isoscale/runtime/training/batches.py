@@ -9,7 +9,7 @@ turns shows whether it raised anywhere, and then all have the new size or none h
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -56,6 +56,8 @@ class Rebatched:
     learning_rates: tuple[float, ...] = ()
     #: why it was undone; "" if it was not
     error: str = ""
+    #: nothing has changed yet: the pass ends for its sake, and it is made in the next one
+    awaited: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,8 @@ class _Pending:
     request: int = 0
     #: recorded, and not to be measured again
     factor: float | None = None
+    #: False: a pass ends for its sake, as is recorded, and it is not made
+    made: bool = True
 
 
 class LiveBatches:
@@ -109,7 +113,8 @@ class LiveBatches:
                 problem="the script does not say what becomes of the learning rate",
                 remedy="give job.loader(batch_rule=...) or call job.on_batch_change(f)",
             )
-        if self.rule == "adascale" and not self._loop.spec.measure_noise and any(e.factor is None for e in plan):
+        unknown = any(entry.factor is None for entry in plan if entry.made)
+        if self.rule == "adascale" and not self._loop.spec.measure_noise and unknown:
             raise UserError(
                 field="batch_rule",
                 value="adascale",
@@ -158,31 +163,41 @@ class LiveBatches:
         if error:
             self._done(pending, error=error)
             return True
-        if not self.loader.try_size(pending.size):
+        if self.loader.try_size(pending.size):
+            if pending.made:
+                self._make(pending)
+            else:
+                self.loader.keep_size(self.size)
+                self._pending = None
+            return True
+        if self.loader.index:
+            self._tell(replace(self._rebatched(pending), awaited=True))
             return False
-        self._make(pending)
+        self.loader.keep_size(self.size)
+        self._done(pending, error="a whole pass has not enough samples for a batch of this size")
         return True
 
     def _look_up(self) -> None:
         loop, step = self._loop, self._loop.step
-        recorded = {entry.step for entry in self._recorded}
-        later = (e for e in loop.spec.batch_plan if e.step >= self._reached and e.step not in recorded)
+        recorded = {entry.step: entry for entry in self._recorded}
+        later = (e for e in loop.spec.batch_plan if e.step >= self._reached and not _is_made(recorded.get(e.step)))
         entry = due(sorted([*self._recorded, *later], key=lambda e: e.step), self._considered, step)
         self._considered = step
-        if entry is not None:
+        if entry is not None and not entry.made and self._pending is not None and step >= self._reached:
+            entry = None  # the earlier life came no further: this one may make it
+        elif entry is not None:
             self._overtake()
-            self._pending = _Pending(entry.size, "plan", 0, entry.factor)
-        elif self._pending is not None and step < self._reached:
+            self._pending = _Pending(entry.size, "plan", 0, entry.factor, entry.made)
+        elif self._pending is not None and step < self._reached and step not in recorded:
             self._pending = None  # it was tried, and undone
 
     def _overtake(self) -> None:
         if self._pending is not None and self._pending.request:
-            one = self._pending
-            error = "overtaken by the plan"
-            told = Rebatched(
-                step=self._loop.step, old=self.size, new=one.size, reason=one.reason, request=one.request, error=error
-            )
-            self._tell(told)
+            self._tell(replace(self._rebatched(self._pending), error="overtaken by the plan"))
+
+    def _rebatched(self, one: _Pending) -> Rebatched:
+        step = self._loop.step
+        return Rebatched(step=step, old=self.size, new=one.size, reason=one.reason, request=one.request)
 
     def _make(self, pending: _Pending) -> None:
         loop, old = self._loop, self.size
@@ -275,7 +290,7 @@ class LiveBatches:
         return {
             "size": self.size,
             "history": [_entry(change) for change in self.history],
-            "pending": None if one is None else [one.size, one.reason, one.request, one.factor],
+            "pending": None if one is None else [one.size, one.reason, one.request, one.factor, one.made],
             "considered": self._considered,
             "agreed": self._agreed,
             "recorded": [_entry(change) for change in self._recorded],
@@ -292,4 +307,8 @@ class LiveBatches:
 
 
 def _entry(change: BatchChange) -> list[int | float | None]:
-    return [change.step, change.size, change.factor]
+    return [change.step, change.size, change.factor, change.made]
+
+
+def _is_made(change: BatchChange | None) -> bool:
+    return change is not None and change.made

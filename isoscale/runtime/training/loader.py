@@ -148,7 +148,7 @@ class Loader(ABC):
 
     def try_size(self, size: int) -> bool:
         """Would there be another step in this pass with batches of this size? `take_size` or `keep_size` follows if
-        so; if not, the pass ends."""
+        so; if not, `keep_size` at the beginning of a pass, else the pass ends."""
         raise NotImplementedError
 
     def take_size(self, size: int) -> None:

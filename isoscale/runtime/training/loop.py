@@ -280,6 +280,7 @@ class TrainingLoop:
                 total=self._total_steps(),
                 place=self._place,
                 noise_scale=noise_scale,
+                noise_skipped=0 if self.noise is None else self.noise.skipped_here,
             )
         )
         self.main_objects.tell(self.step, sealed.values.means, is_step=True)

@@ -31,10 +31,13 @@ class NoiseMeter:
         self._norms: dict[int, float] = {}
         self._samples: dict[int, int] = {}
         self._is_odd = False
+        #: if the present step was skipped, how many were so far
+        self.skipped_here = 0
 
     def begin(self, step: int) -> None:
         """Step number `step` begins."""
         self.is_on = step % self._every == 0
+        self.skipped_here = 0
         self._loop.engine.on_gradients = self._turn_ends if self.is_on else None
         if self.is_on:
             self._norms, self._samples = {}, {}
@@ -65,8 +68,9 @@ class NoiseMeter:
         one = measured(mean / unit, self._squared_norm() / unit, count // n, n) if equal and unit > 0 else None
         if one is None or odd:
             self.scale.skip()
-        else:
-            self.scale.add(one)
+            self.skipped_here = self.scale.num_skipped
+            return None
+        self.scale.add(one)
         return self.scale.value
 
     def _unit(self) -> float:

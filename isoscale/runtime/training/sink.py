@@ -37,8 +37,10 @@ class Sink(Protocol):
         total: int,
         place: Place,
         noise_scale: float | None = None,
+        noise_skipped: int = 0,
     ) -> None:
-        """A step is committed. `total` is how many there will be, 0 if unknown; `noise_scale` was measured in it."""
+        """A step is committed. `total` is how many there will be, 0 if unknown; `noise_scale` was measured in it,
+        or could not be, for the `noise_skipped`th time."""
 
     def logged(self, *, step: int, epoch: int, values: dict[str, Value]) -> None:
         """The script called `job.log`."""

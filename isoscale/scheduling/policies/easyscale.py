@@ -2,8 +2,12 @@
 
 Waiting jobs come first: each starts on one device, of the slowest kind that has one free. Then every running job
 proposes ways to grow, and proposals are granted by speed-up per device, at most one per job and round. Nobody is paused
-or shrunk for others, but what is more than there is (a quota became short) is given back, by the latest job first. A
-job that a change made slower goes back to what it had.
+for others, but what is more than there is (a quota became short) is given back, by the latest job first. A job that a
+change made slower goes back to what it had.
+
+The paper shrinks nobody for others either. Here (ours) a job that lost its devices to a failure or a reclaim, and finds
+none free when it may go on, gets what it needs from jobs that hold more than their minimum: whoever grew onto its
+devices may have no end. With `room` a job that waits for its first devices does, too.
 
 EasyScale holds a job that may not mix kinds to its preferred one. Here (ours) it starts on the fastest of its kinds
 that has a device free, and proposes moves to others beside growth, where the gain pays for the change (`changes`).
@@ -30,6 +34,7 @@ from isoscale.scheduling.state import (
     num_devices,
     shape_of,
 )
+from isoscale.scheduling.surplus import Surplus
 
 __all__ = ["EasyScale"]
 
@@ -41,6 +46,7 @@ class EasyScale:
 
     `top` proposals per job are considered, each bounded by what is free. `blind` is the artifact's behaviour instead:
     one proposal per kind, chosen without looking at what is free, and a job starts on the slowest kind or not at all.
+    With `room` jobs that have grown make room for every job that waits; without, only for those that had devices.
     """
 
     interval_s = 60.0
@@ -48,8 +54,11 @@ class EasyScale:
     watches_time = True
     gang = False
 
-    def __init__(self, mix: bool = True, top: int = 3, blind: bool = False, kinds: Kinds = "choose") -> None:
+    def __init__(
+        self, mix: bool = True, top: int = 3, blind: bool = False, kinds: Kinds = "choose", room: bool = False
+    ) -> None:
         self._mix = mix
+        self._room = room
         self._chooses = kinds == "choose" and mix and not blind
         self._top = top
         self._blind = blind
@@ -64,10 +73,17 @@ class EasyScale:
         decisions = self._give_back(state, pool)
         decisions += self._fall_back(state, pool, {decision.job for decision in decisions})
         busy = {decision.job for decision in decisions}
+        without: list[JobView] = []
         for job in sorted(state.waiting.values(), key=lambda job: (-job.request.priority, job.order)):
             taken = self._start(state, job, pool)
             if taken is not None:
                 decisions.append(begin(job, Target(taken)))
+            elif not self._blind and (self._room or job.first_started_s is not None):
+                without.append(job)
+        if without:
+            room = self._make_room(state, pool, without, busy)
+            decisions += room
+            busy |= {decision.job for decision in room}
         return decisions + self._grow(state, pool, busy)
 
     def _start(self, state: ClusterState, job: JobView, pool: Pool) -> Allocation | None:
@@ -82,6 +98,27 @@ class EasyScale:
                 if taken is not None:
                     return taken
         return None
+
+    def _make_room(self, state: ClusterState, pool: Pool, jobs: list[JobView], busy: set[str]) -> list[Decision]:
+        """Jobs that hold more than their minimum give devices back, the one with the most to spare first."""
+        surplus = Surplus(state, busy)
+        begun: list[Decision] = []
+        for job in jobs:
+            least = max(1, job.request.min_devices)
+            for kind in self._kinds(state, job):
+                if job.speed.rate(counts_shape(state.cluster, {kind: least})) <= 0:
+                    continue
+                given = surplus.give(kind, least - pool.free_of.get(kind, 0), job.request.priority)
+                if given is None:
+                    continue
+                pool.give(given)
+                taken = pool.take(least, kind)
+                assert taken is not None, "as many are free as it needs"
+                begun.append(begin(job, Target(taken)))
+                break
+        for name in surplus.shrunk:
+            self._before.pop(name, None)
+        return [*surplus.decisions(), *begun]
 
     def _grow(self, state: ClusterState, pool: Pool, busy: set[str]) -> list[Decision]:
         jobs = [

@@ -13,8 +13,8 @@ from matplotlib.collections import PolyCollection
 from isoscale.analysis.figures import draw_timeline, render
 from isoscale.analysis.palette import worker_colours
 from isoscale.analysis.profile_figure import draw_profile, profile_points
-from isoscale.analysis.timeline import timeline
 from isoscale.errors import UserError
+from isoscale.timelines.timeline import timeline
 from tests.unit.analysis.logs import Event, Writer, crowd, old, simulated, story
 
 

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import pytest
 
 from isoscale.analysis.report import page
-from isoscale.analysis.timeline import timeline
+from isoscale.timelines.timeline import timeline
 from tests.unit.analysis.logs import Event, Writer, crowd, old, simulated, story
 
 VOID = {"meta", "img", "br", "!doctype"}

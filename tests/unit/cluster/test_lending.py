@@ -11,6 +11,7 @@ import pytest
 
 from isoscale.cluster.auth import Caller, ConflictError
 from isoscale.cluster.service import Configuration, Service
+from isoscale.cluster.values import Reclaim
 from isoscale.errors import UserError
 
 OPERATOR = Caller(token=1, name="o", role="operator", tenant="")
@@ -74,3 +75,58 @@ def test_who_waits_for_devices_hears_that_the_service_ends(service: Service, mon
             waiting.result(10)
     with pytest.raises(ConflictError, match="the service ends"):
         service.reclaim(OPERATOR, "local", 2, None)
+
+
+def test_a_reclaim_outlives_the_service_that_was_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    configuration = Configuration(state=tmp_path / "state", devices="cpu*3")
+    first = Service(configuration)
+    first.open()
+    asked = threading.Event()
+    # It is on record, and dies before any job hears of it.
+    monkeypatch.setattr(first._engine, "post", lambda message: asked.set())
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(first.reclaim, OPERATOR, "local", 2, 30.0, key="mine")
+        assert asked.wait(10)
+        first.close()
+        with pytest.raises(ConflictError, match="the service ends"):
+            waiting.result(10)
+    second = Service(configuration)
+    second.open()
+    try:
+        settled(second)
+        assert away(second) == {"local/cpu/0", "local/cpu/1"}
+        assert second.store.open_reclaims() == []
+        # The same call again is the same reclaim, another one is another.
+        done = second.reclaim(OPERATOR, "local", 2, 30.0, key="mine")
+        assert done.devices == ("local/cpu/0", "local/cpu/1")
+        assert not done.late
+        assert len(away(second)) == 2
+        with pytest.raises(ConflictError, match="was given for 2 devices of local"):
+            second.reclaim(OPERATOR, "local", 1, None, key="mine")
+        assert second.reclaim(OPERATOR, "local", 1, None, key="yours").devices == ("local/cpu/2",)
+    finally:
+        second.close()
+
+
+@pytest.mark.parametrize(
+    ("boot", "within_s", "is_late"), [("this", 1e4, False), ("this", 1.0, True), ("other", 1e4, True)]
+)
+def test_the_deadline_of_a_reclaim_is_by_a_clock_that_nobody_sets(
+    service: Service, boot: str, within_s: float, is_late: bool
+) -> None:
+    """What is left of it, however the machine's clock was set; nothing after a restart of the machine."""
+    from isoscale.clock import since_boot
+
+    one = Reclaim(
+        id="r",
+        node="local",
+        count=1,
+        within_s=within_s,
+        by="o",
+        boot=service.store.boot if boot == "this" else "another-boot",
+        asked_s=since_boot() - 100.0,
+    )
+    now = service.now()
+    deadline = service._lending._deadline(one, now)
+    assert (deadline <= now) == is_late
+    assert deadline <= now + within_s - 100.0 + 1.0 or is_late

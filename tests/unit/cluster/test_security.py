@@ -32,6 +32,7 @@ def concrete(path: str, world: World) -> str:
         .replace("{node}", "local")
         .replace("{code}", world.bundle.id)
         .replace("{token}", "999")
+        .replace("{task}", "w1")
     )
 
 

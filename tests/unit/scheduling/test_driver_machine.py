@@ -25,18 +25,20 @@ from tests.unit.scheduling.rounds import cluster_of, work
 CLUSTER = cluster_of(("T4", 2, 3))
 #: no job asks for more than its tenant may have
 QUOTAS = {"a": 4, "b": 4}
+POLICIES = ("anything", "anything", "easyscale", "easyscale with room", "fifo", "elastic-tiresias", "optimus")
 some_job = st.integers(0, 5)
 a_node = st.integers(0, 1)
 
 
 class DriverMachine(RuleBasedStateMachine):
     @initialize(
-        policy=st.sampled_from(["anything", "anything", "easyscale", "fifo", "elastic-tiresias", "optimus"]),
+        policy=st.sampled_from(POLICIES),
         seed=st.integers(0, 99),
         quotas=st.booleans(),
     )
     def begin(self, policy: str, seed: int, quotas: bool) -> None:
-        chosen = AnythingGoes(seed) if policy == "anything" else make_policy(policy)
+        name, _, room = policy.partition(" with ")
+        chosen = AnythingGoes(seed) if policy == "anything" else make_policy(name, **({"room": True} if room else {}))
         self.policy = policy
         self.world = World(CLUSTER, chosen, QUOTAS if quotas and policy != "anything" else None)
         self.quotas = quotas and policy != "anything"
@@ -111,6 +113,19 @@ class DriverMachine(RuleBasedStateMachine):
     def end_run(self, number: int, outcome: str) -> None:
         if (job := self.up(number)) is not None:
             self.world.end_run(job, "died" if outcome == "left" else outcome, leaves=outcome == "left")
+
+    @precondition(lambda self: self.policy.startswith("easyscale"))
+    @rule(number=some_job)
+    def die_and_come_back(self, number: int) -> None:
+        """Others have time to grow onto what it had before it is tried again."""
+        if (job := self.up(number)) is not None:
+            self.world.end_run(job, "died")
+        for seconds in (0.0, 20.0):
+            self.world.now += seconds
+            self.world.decide()
+            self.world.quieten()
+        if not self.quotas:
+            self.check_room()
 
     @rule()
     def kill(self) -> None:
@@ -210,6 +225,8 @@ class DriverMachine(RuleBasedStateMachine):
             assert standing.holds == standing.granted == world.held(job), (job, standing)
             assert len(standing.holds) == view.num_devices, (job, standing, view)
             held[view.request.tenant] += view.num_devices
+        if self.policy.startswith("easyscale") and not self.quotas:
+            self.check_room()
         if self.quotas:
             # Beyond its quota a tenant may only have what no other one could use within its own.
             gang = world.driver.controller.policy.gang
@@ -218,6 +235,20 @@ class DriverMachine(RuleBasedStateMachine):
                 need = request.requested_devices if gang else request.min_devices
                 if held[tenant] + need <= QUOTAS[tenant]:
                     assert all(held[one] <= quota for one, quota in QUOTAS.items()), (held, request)
+
+    def check_room(self) -> None:
+        """Nobody who had devices waits while others hold more than their minimum; with room, nobody at all."""
+        controller = self.world.driver.controller
+        for view in controller.waiting.values():
+            if view.first_started_s is None and self.policy == "easyscale":
+                continue
+            spare = sum(
+                one.num_devices - one.request.min_devices
+                for one in controller.running.values()
+                if one.request.priority <= view.request.priority
+            )
+            there = spare + sum(controller.state(self.world.now).free)
+            assert there < view.request.min_devices, f"{view.name} waits, and {there} devices could be its own"
 
 
 DriverMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)

@@ -11,11 +11,18 @@ import pytest
 from isoscale.errors import UserError
 from isoscale.scheduling.allocation import Pool
 from isoscale.scheduling.controller import Controller
-from isoscale.scheduling.events import JobSubmitted, SpeedLearned
+from isoscale.scheduling.events import (
+    AllocationChanged,
+    JobEnded,
+    JobOffered,
+    JobSubmitted,
+    JobWithheld,
+    SpeedLearned,
+)
 from isoscale.scheduling.growth import growth_proposals, slowed, waste_share
 from isoscale.scheduling.packing import Packer
 from isoscale.scheduling.policy import make_policy, policy_names, register
-from isoscale.scheduling.state import ClusterState, Decision, JobRequest, Pause, Reject, Resize, Start
+from isoscale.scheduling.state import ClusterState, Decision, JobRequest, Pause, Reject, Resize, Resume, Start
 from isoscale.scheduling.throughput import Communication, LogicalWorkerSpeed, TableSpeed
 from tests.unit.scheduling.rounds import Work, cluster_of, run, work
 
@@ -196,6 +203,36 @@ def test_easyscale_falls_back_when_growth_did_harm() -> None:
     controller.feed(SpeedLearned("a", harmed), 90.0)
     assert controller.decide(120.0) == [Resize("a", ((0, 1),), 0)]
     assert controller.decide(180.0) == []
+
+
+@pytest.mark.parametrize("room", [False, True])
+def test_easyscale_makes_room_for_a_job_that_lost_its_devices(room: bool) -> None:
+    controller = Controller(cluster_of(("T4", 1, 2)), make_policy("easyscale", room=room))
+    for name in ("a", "b"):
+        job = work(name, workers=4, steps=1e6)
+        controller.feed(JobSubmitted(job.request, job.speed, None), 0.0)
+    assert controller.decide(0.0) == [Start("a", ((0, 1),)), Start("b", ((0, 1),))]
+    # It died, and is not to be tried again at once: the other one, which has no end, takes its device.
+    controller.feed(AllocationChanged("a", ()), 60.0)
+    controller.feed(JobWithheld("a"), 60.0)
+    assert controller.decide(60.0) == [Resize("b", ((0, 2),))]
+    controller.feed(JobOffered("a"), 90.0)
+    assert controller.decide(120.0) == [Resize("b", ((0, 1),)), Resume("a", ((0, 1),))]
+    # Nobody has anything to spare now; and whoever never had a device waits its turn, unless there is to be room.
+    for name, priority in (("c", 1), ("d", 0)):
+        job = work(name, workers=4, steps=1e6, priority=priority)
+        controller.feed(JobSubmitted(job.request, job.speed, None), 130.0)
+    assert controller.decide(180.0) == []
+    controller.feed(JobEnded("a"), 190.0)
+    assert controller.decide(240.0) == [Start("c", ((0, 1),))]
+    controller.feed(JobEnded("b"), 250.0)
+    controller.feed(JobWithheld("d"), 250.0)
+    assert controller.decide(300.0) == [Resize("c", ((0, 2),))]
+    controller.feed(JobOffered("d"), 310.0)
+    assert controller.decide(360.0) == []  # not from one of a higher priority
+    job = work("e", workers=4, steps=1e6, priority=1)
+    controller.feed(JobSubmitted(job.request, job.speed, None), 370.0)
+    assert controller.decide(420.0) == ([Resize("c", ((0, 1),)), Start("e", ((0, 1),))] if room else [])
 
 
 def test_growth_proposals_by_speedup_per_device() -> None:

@@ -15,12 +15,12 @@ from isoscale.analysis.simulation_figures import draw_overview
 from isoscale.analysis.simulation_page import simulation_page
 from isoscale.analysis.simulation_rows import COLUMNS, cells
 from isoscale.analysis.simulation_values import MAX_ROWS, PolicyRun, policy_run
-from isoscale.analysis.timeline import jobs_of, timeline
 from isoscale.errors import UserError
 from isoscale.sim.costs import PRESETS, Costs, parse_costs
 from isoscale.sim.engine import Options
 from isoscale.sim.ledger import level_over_time
 from isoscale.sim.result import Summary, average, details, summarise, summary_json, unfairness
+from isoscale.timelines.timeline import jobs_of, timeline
 from tests.unit.sim.worlds_of_one import Scripted, cluster, first_fit, job, run
 
 KEYS = {

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 
 from isoscale.analysis.failures import CLASSES, FailureClass, classify
-from isoscale.analysis.fields import text
 from isoscale.analysis.study.builder import TraceBuilder
 from isoscale.analysis.study.own_log import OwnLog, Resize
 from isoscale.analysis.study.readers.events import LOG, events_of, is_log, is_simulated
 from isoscale.analysis.study.readers.times import EPOCH
 from isoscale.analysis.study.reading import Reading
 from isoscale.analysis.study.trace import Trace
-from isoscale.analysis.timeline import Timeline, timeline
 from isoscale.protocol.files import open_regular, read_small_json
+from isoscale.timelines.fields import text
+from isoscale.timelines.timeline import Timeline, timeline
 
 __all__ = ["read_runs", "recognises"]
 

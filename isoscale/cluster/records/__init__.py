@@ -1,0 +1,1 @@
+"""What a run's directory tells, read as it grows: series, timeline, events, comparisons. Knows no service."""

@@ -1,0 +1,1 @@
+"""A job's life as its event log tells it: executors, rescales, faults, curves. Pure."""
