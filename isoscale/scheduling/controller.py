@@ -211,7 +211,7 @@ class Controller:
         assert self._experience is not None
         for view in [*self._waiting.values(), *self._running.values()]:
             if view.request.application == application:
-                told = self._experience.informed(application, self._own[view.name])
+                told = self._experience.informed(application, self._own.get(view.name, view.speed))
                 self._put(replace(view, speed=told))
 
     def next_decision_s(self, now: float) -> float:
