@@ -45,7 +45,8 @@ def serve(
     interval: Annotated[
         float | None,
         typer.Option(
-            help="Seconds between decisions; 0: at every event.  \\[default: 1, or 0 where time does not matter]",
+            help="Seconds between decisions; 0: at every event (0.2 where time matters).  "
+            "\\[default: 1, or 0 where it does not]",
             show_default=False,
         ),
     ] = None,

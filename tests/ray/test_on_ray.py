@@ -167,7 +167,6 @@ def test_nodes_come_and_go(nodes: Nodes, begin: Callable[..., RunningJob], expec
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     made = Cluster(tmp_path / "state")
-    made.patience_s = 300.0
     yield made
     made.end()
 
