@@ -20,7 +20,7 @@ from isoscale.cluster.api.routes import make_routes
 from isoscale.cluster.service import Configuration, Service
 from isoscale.errors import UserError
 
-__all__ = ["Listening", "serve"]
+__all__ = ["Listening", "http_settings", "serve"]
 
 _log = logging.getLogger(__name__)
 
@@ -51,8 +51,6 @@ class Listening:
 
 def serve(configuration: Configuration, listening: Listening, on_ready: Callable[[str, Service], None]) -> int:
     """Until SIGINT or SIGTERM; jobs go on. Raises UserError. 1 if the service had to give up."""
-    import uvicorn
-
     check(listening)
     service = Service(configuration)
     try:
@@ -68,22 +66,7 @@ def serve(configuration: Configuration, listening: Listening, on_ready: Callable
             allowed_hosts(listening.host, listening.hosts),
             secure=scheme == "https",
         )
-        config = uvicorn.Config(
-            app,
-            http=patient_protocol(),
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            limit_concurrency=_MAX_CONNECTIONS,
-            h11_max_incomplete_event_size=_MAX_HEADER_BYTES,
-            timeout_keep_alive=10,
-            timeout_graceful_shutdown=2,
-            ssl_certfile=listening.certificate,
-            ssl_keyfile=listening.key,
-        )
+        config = http_settings(app, listening)
         server = _Server(config, lambda: on_ready(url, service), service.begin_closing)
         service.on_end = server.end
         service.announce(url)
@@ -92,6 +75,28 @@ def serve(configuration: Configuration, listening: Listening, on_ready: Callable
         return 1 if not service.is_well() else 0
     finally:
         service.close()
+
+
+def http_settings(app: Any, listening: Listening) -> Any:
+    """uvicorn's: bounded connections, headers and waiting."""
+    import uvicorn
+
+    return uvicorn.Config(
+        app,
+        http=patient_protocol(),
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=_MAX_CONNECTIONS,
+        h11_max_incomplete_event_size=_MAX_HEADER_BYTES,
+        timeout_keep_alive=10,
+        timeout_graceful_shutdown=2,
+        ssl_certfile=listening.certificate,
+        ssl_keyfile=listening.key,
+    )
 
 
 def check(listening: Listening) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import struct
 import time
 
@@ -27,13 +28,15 @@ def paths_of(routes: tuple[Route, ...]) -> dict[str, dict[str, Route]]:
 
 
 def concrete(path: str, world: World) -> str:
-    return (
+    found = (
         path.replace("{id}", "j1")
         .replace("{node}", "local")
         .replace("{code}", world.bundle.id)
         .replace("{token}", "999")
         .replace("{task}", "w1")
     )
+    assert "{" not in found, f"{path}: say here what stands for its parameter"
+    return found
 
 
 def ask(world: World, method: str, path: str, who: str, **options: object):
@@ -58,7 +61,7 @@ def test_without_a_valid_token_nobody_gets_anywhere(world: World, routes: dict[s
     world.tokens |= {
         "nobody": "",
         "wrong": "isc_" + "x" * 43,
-        "huge": "x" * 100_000,
+        "huge": "x" * 30_000,
         "expired": expired,
         "revoked": revoked,
     }
@@ -216,6 +219,17 @@ def test_bundles_that_are_not_what_they_say_are_refused(world: World) -> None:
         code = hashlib.sha256(text).hexdigest()
         body = struct.pack("!Q", len(text)) + text + good.archive
         assert world.ask("PUT", f"/api/code/{code}", body=body).status == 400
+    # Thousands of names for one piece of the archive: little to send, terabytes to hash and to unpack.
+    manifest = json.loads(good.manifest)
+    (name, kept), *_ = manifest["files"].items()
+    for step in (0, 1):
+        whole = {**kept, "size": len(good.archive) - 9_000}
+        names = {f"{name}{number}": {**whole, "offset": number * step} for number in range(9_000)}
+        text = json.dumps({**manifest, "files": names}, indent=1).encode()
+        body = struct.pack("!Q", len(text)) + text + good.archive
+        answer = world.ask("PUT", f"/api/code/{hashlib.sha256(text).hexdigest()}", body=body)
+        assert answer.status == 400
+        assert "overlap" in answer.error or "unpacked" in answer.error or "another hash" in answer.error
     state = world.service.state
     assert {one.name for one in (state / "code").iterdir()} == {good.id}
 
