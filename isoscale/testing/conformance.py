@@ -38,7 +38,7 @@ from isoscale.kinds import profile_named
 
 __all__ = ["CHECKS", "Check", "Harness", "abandon", "program", "run_text"]
 
-_PATIENCE_S = 60.0
+_PATIENCE_S = 150.0
 
 
 class Harness(Protocol):

@@ -22,7 +22,7 @@ from typing import Any
 __all__ = ["Outcome", "Part", "Pool", "PoolError"]
 
 #: what a case of a few small steps may take on a busy machine of two cores; a hang costs this much
-TIMEOUT_S = 60.0
+TIMEOUT_S = 200.0
 #: after one process raised, its peers get this long to notice that it is gone
 GRACE_S = 3.0
 

@@ -22,7 +22,7 @@ PATIENCE_S = 30.0
 def address(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, int]]:
     monkeypatch.setattr(server, "_HEADERS_S", 0.2)
     listener = socket.create_server(("127.0.0.1", 0))
-    running = uvicorn.Server(server.http_settings(world.app, server.Listening()))
+    running = uvicorn.Server(server.configured(world.app, server.Listening()))
     monkeypatch.setattr(running, "capture_signals", contextlib.nullcontext)
     thread = threading.Thread(target=running.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
