@@ -33,7 +33,11 @@ def test_a_batch_size_that_the_service_chooses(cluster: Cluster, tmp_path: Path,
     assert shown.samples == sum(event["samples"] for event in events if event["event"] == "step") == 4 * 640
     out = tmp_path / "again"
     again = ["run", str(short_job_path()), "--like", str(cluster.directory(job)), "--out", str(out), "--executors", "1"]
-    done = subprocess.run([sys.executable, "-c", SERVE, *again], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    with subprocess.Popen([sys.executable, "-c", SERVE, *again], stderr=subprocess.PIPE, text=True) as process:
+        cluster.until(lambda: (out / "control").is_dir() or process.poll() is not None)
+        if process.poll() is None:
+            (out / "hurry").touch()
+        _, said = process.communicate(timeout=200)
+    assert process.returncode == 0, said
     repeated = read_small_json(out / "summary.json")
     assert (repeated["digest"], repeated["samples"]) == (shown.digest, shown.samples)
