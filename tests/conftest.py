@@ -142,6 +142,8 @@ LONG = (
     "tests/elastic/test_stopping.py::test_at_once_says_what_is_lost",
     "tests/elastic/test_live_batches.py::test_the_second_of_two_requests_counts_and_mistakes_are_refused",
     "tests/elastic/test_live_batches.py::test_the_coordinator_dies_with_an_open_request",
+    "tests/unit/test_scale_commands.py::test_a_short_run_writes_what_the_long_one_would",
+    "tests/unit/test_fingerprint.py::test_kinds_compute_different_bits",
     "tests/security/test_two_coordinators.py",
 )
 
