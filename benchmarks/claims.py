@@ -14,19 +14,35 @@ import sys
 
 from benchmarks.analyze.claims import PARTS as ANALYZE
 from benchmarks.batches.claims import PARTS as BATCHES
+from benchmarks.cluster.claims import PARTS as CLUSTER
 from benchmarks.data.claims import PARTS as DATA
 from benchmarks.elastic.claims import PARTS as ELASTIC
 from benchmarks.heterogeneous.claims import PARTS as HETEROGENEOUS
+from benchmarks.integrations.claims import PARTS as INTEGRATIONS
 from benchmarks.lib.claims import Parts
 from benchmarks.lib.measure import RESULTS
 from benchmarks.lib.processes import ROOT
 from benchmarks.overhead.claims import PARTS as OVERHEAD
+from benchmarks.ray.claims import PARTS as RAY
 from benchmarks.recipes.claims import PARTS as RECIPES
 from benchmarks.scheduling.claims import PARTS as SCHEDULING
 from benchmarks.simulate.claims import PARTS as SIMULATE
 
 PAGE = ROOT / "docs" / "claims.md"
-_PARTS: Parts = OVERHEAD | HETEROGENEOUS | ELASTIC | DATA | RECIPES | SIMULATE | SCHEDULING | ANALYZE | BATCHES
+_PARTS: Parts = (
+    OVERHEAD
+    | HETEROGENEOUS
+    | ELASTIC
+    | DATA
+    | RECIPES
+    | SIMULATE
+    | SCHEDULING
+    | ANALYZE
+    | BATCHES
+    | CLUSTER
+    | INTEGRATIONS
+    | RAY
+)
 
 _INTRODUCTION = """# Claims and measurements
 

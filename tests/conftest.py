@@ -61,12 +61,19 @@ def pytest_configure(config: pytest.Config) -> None:
 
 #: take minutes together and vary what others show; run with `pytest --long`
 LONG = (
+    "tests/ray/test_head.py::test_the_head_is_lost_and_another_cluster_takes_its_place",
+    "tests/ray/test_on_ray.py::test_ray[output",
+    "tests/ray/test_on_ray.py::test_ray[fresh_streams",
+    "tests/cluster/test_rough_days.py::test_a_stopped_service_a_flood",
+    "tests/cluster/test_batches.py::test_a_batch_size_that_the_service_chooses[pollux",
+    "tests/cluster/test_it_survives.py::test_a_reclaim_that_is_interrupted_is_carried_out[reclaim-free",
     "tests/cluster/test_it_survives.py::test_death_at_a_transition[submit-directory",
     "tests/cluster/test_it_survives.py::test_death_at_a_transition[start-intended",
     "tests/cluster/test_it_survives.py::test_death_at_a_transition[start-recorded",
     "tests/cluster/test_it_survives.py::test_death_at_a_transition[start-released",
     "tests/cluster/test_it_survives.py::test_death_at_a_transition[grant-written",
     "tests/cluster/test_it_survives.py::test_death_at_a_transition[ended-recorded",
+    "tests/cluster/test_trainer.py::test_a_trainer_in_the_service",
     "tests/integrations/test_transformers.py::test_more_workers_and_more_trainings",
     "tests/integrations/test_transformers.py::test_executors_come_and_go_in_other_trainings",
     "tests/integrations/test_transformers.py::test_resumed_as_the_stock_class_resumes",
@@ -114,10 +121,29 @@ LONG = (
     "tests/cli/test_demo.py",
     "tests/cli/test_profile.py",
     "tests/cli/test_recipes_live.py",
-    "tests/cli/test_recipes_proof.py::test_a_recipe_survives_two_deaths",
     "tests/cli/test_balanced.py",
     "tests/security/test_full_disk.py",
     "tests/unit/recipes/test_benchmarks.py::test_every_recipe_can_be_measured",
+    "tests/backends/test_conformance.py::test_local[fresh_streams-Cold",
+    "tests/cli/test_recipes_proof.py",
+    "tests/elastic/test_ported_scripts.py::test_meters_and_a_warm_start_from_a_checkpoint_of_its_own",
+    "tests/elastic/test_ported_scripts.py::test_a_trainer_with_snapshots",
+    "tests/elastic/test_ported_scripts.py::test_verify_finds_it_equal_to_stock_ddp[iterations",
+    "tests/elastic/test_ported_scripts.py::test_verify_finds_it_equal_to_stock_ddp[glue",
+    "tests/cli/test_verify.py::test_explain_names_the_first_difference[closure",
+    "tests/cli/test_verify.py::test_a_failing_script_is_shown_once_with_its_side[raise-in-reference",
+    "tests/cli/test_verify.py::test_ctrl_c_exits_130_and_leaves_no_process[elastic",
+    "tests/cli/test_replay.py::test_a_run_that_rescaled_and_was_resumed_replays_from_its_checkpoints[2-",
+    "tests/cli/test_replay.py::test_a_run_that_was_killed_replays_without_a_summary",
+    "tests/cli/test_live_batches.py::test_a_plan_gives_the_bits_of_stock_ddp[drop",
+    "tests/integrations/test_transformers.py::test_steps_that_are_done_again",
+    "tests/elastic/test_frozen_code.py::test_verify_compares_the_same_code_on_both_sides",
+    "tests/elastic/test_frozen_code.py::test_a_job_that_is_run_again_with_resume_keeps_its_code_too",
+    "tests/elastic/test_stopping.py::test_at_once_says_what_is_lost",
+    "tests/elastic/test_live_batches.py::test_the_second_of_two_requests_counts_and_mistakes_are_refused",
+    "tests/elastic/test_live_batches.py::test_the_coordinator_dies_with_an_open_request",
+    "tests/unit/test_scale_commands.py::test_a_short_run_writes_what_the_long_one_would",
+    "tests/unit/test_fingerprint.py::test_kinds_compute_different_bits",
     "tests/security/test_two_coordinators.py",
 )
 
@@ -126,8 +152,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="also what takes minutes: more stories, the demo, full disks")
 
 
-#: folders whose tests mostly wait for processes: first, so that at the end nobody waits for one long file
-SLOW = ("tests/docs", "tests/elastic", "tests/benchmarks", "tests/cli", "tests/security", "tests/backends", "tests/ddp")
+#: what takes longest comes first, so that at the end nobody waits for one long file
+SLOW = (
+    "tests/benchmarks/test_smoke.py",
+    "tests/docs/test_commands.py",
+    "tests/ray",
+    "tests/integrations",
+    "tests/cluster",
+    "tests/browser",
+    "tests/elastic",
+    "tests/ddp",
+    "tests/cli",
+    "tests/security",
+    "tests/backends",
+)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

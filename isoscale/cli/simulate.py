@@ -22,6 +22,7 @@ from isoscale.analysis.simulation_values import PolicyRun, policy_run
 from isoscale.cli import simulate_options as o
 from isoscale.errors import UserError
 from isoscale.scheduling.policy import Policy
+from isoscale.scheduling.state import Objective
 from isoscale.sim.engine import Options, Outcome
 from isoscale.sim.job import SimJob
 from isoscale.sim.recorder import FileRecorder, NullRecorder
@@ -41,7 +42,7 @@ def simulate(
     interval: o.Interval = None,
     costs: o.CostSpec = "stop-free",
     objective: Annotated[
-        Literal["jct", "makespan", "throughput", "efficiency"],
+        Objective,
         typer.Option(help="What policies that can choose aim at."),
     ] = "jct",
     world: o.World = None,
@@ -56,6 +57,7 @@ def simulate(
     interference: o.InterferenceShare = 0.0,
     failures: o.Failures = None,
     serving: o.Serving = None,
+    market: o.Market = None,
     quotas: o.Quotas = None,
     retry: o.Retry = "by-class",
     format: o.Format = "auto",
@@ -91,6 +93,7 @@ def simulate(
         workload=workload,
         options=options,
         serving=o.serving_of(serving),
+        market=o.market_of(market, objective=objective, is_served=serving is not None),
         world=world or "",
     )
     policies = list(parse_policies(policy))
@@ -191,6 +194,9 @@ def _show(runs: Sequence[PolicyRun], directory: Path) -> None:
     for run in runs:
         if run.details.failures:
             console.print(f"{run.policy}: {failures_line(run.details)}", highlight=False)
+        if run.details.dollars:
+            paid, each = run.details.dollars, run.details.dollars_per_job
+            console.print(f"{run.policy}: ${paid:,.2f} for devices, ${each:,.2f} a job", highlight=False)
         left = run.num_jobs - run.summary.jobs_finished
         if left > 0:
             console.print(f"{run.policy}: {left:,.0f} jobs did not finish", style="yellow", highlight=False)
@@ -222,6 +228,9 @@ def _facts(experiment: Experiment, seeds: int) -> dict[str, str]:
     if experiment.serving:
         load = experiment.serving
         found["serving"] = f"needs {load.low:.0%} to {load.high:.0%} of the cluster over the day, lends the rest"
+    if experiment.market:
+        prices = ", ".join(f"{kind} ${price:g}" for kind, price in experiment.market.on_demand.items())
+        found["market"] = f"spot, on demand {prices} an hour; {experiment.market.notice_s:g} s of notice"
     return found
 
 

@@ -16,6 +16,7 @@ from isoscale.errors import UserError
 from isoscale.sim.backend import Interference
 from isoscale.sim.costs import Costs, parse_costs
 from isoscale.sim.disturbances import DeviceFailures, ServingLoad
+from isoscale.sim.market import SpotMarket, parse_market
 
 __all__ = [
     "ClusterSpec",
@@ -27,6 +28,7 @@ __all__ = [
     "InterferenceShare",
     "Interval",
     "KindSpeeds",
+    "Market",
     "NoEvents",
     "Out",
     "Policies",
@@ -44,6 +46,7 @@ __all__ = [
     "interference_of",
     "interval_of",
     "kind_speeds_of",
+    "market_of",
     "quotas_of",
     "retry_of",
     "serving_of",
@@ -121,6 +124,13 @@ Serving = Annotated[
         help="LOW-HIGH share of the cluster that serving needs over a day; it lends the rest.", show_default=False
     ),
 ]
+Market = Annotated[
+    str | None,
+    typer.Option(
+        help="Rent devices at prices that change: on-demand dollars an hour by kind, such as V100=2.5,T4=0.5.",
+        show_default=False,
+    ),
+]
 Quotas = Annotated[
     str | None, typer.Option(help="Devices that a tenant may hold, such as team-a=8,team-b=4.", show_default=False)
 ]
@@ -189,6 +199,16 @@ def serving_of(text: str | None) -> ServingLoad | None:
     if not least <= most:
         raise UserError(field="--serving", value=text, problem="is not LOW-HIGH", remedy="give shares, such as 0.2-0.7")
     return ServingLoad(low=least, high=most)
+
+
+def market_of(text: str | None, *, objective: str, is_served: bool) -> SpotMarket | None:
+    if text is not None and is_served:
+        raise UserError(field="--market", value=text, problem="--serving lends devices, too", remedy="give one of them")
+    if text is None and objective == "cost":
+        raise UserError(
+            field="--objective", value=objective, problem="nothing has a price", remedy="give --market KIND=DOLLARS"
+        )
+    return None if text is None else parse_market(text)
 
 
 def quotas_of(text: str | None) -> dict[str, int]:

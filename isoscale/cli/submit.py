@@ -77,6 +77,7 @@ def submit(
     seed: o.Seed = 0,
     threads: o.Threads = 1,
     until: o.Until = None,
+    measure_noise: o.MeasureNoise = 0,
     retries: Annotated[
         int,
         typer.Option(
@@ -117,6 +118,7 @@ def submit(
         threads=threads,
         until=until,
         module=module,
+        measure_noise=measure_noise,
     )
     client = connect(cluster, token_file, ca)
     bundle = pack(snapshot_of(spec))
@@ -137,6 +139,7 @@ def submit(
         seed=seed,
         threads=threads,
         until=until or 0,
+        measure_noise=measure_noise,
         retries=retries,
         key=key or "",
         after=tuple(after or ()),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -27,13 +27,44 @@ from isoscale.runtime.control.job_handle import JobHandle
 from isoscale.scheduling.driving import Grant, GrantReported
 from isoscale.types import JobSpec, Settings
 
-__all__ = ["Cores", "Start", "cancel", "granted_devices", "pause", "prepare", "report_of", "send_grant", "write_down"]
+__all__ = [
+    "SETTINGS",
+    "Start",
+    "Terms",
+    "cancel",
+    "granted_devices",
+    "pause",
+    "prepare",
+    "report_of",
+    "send_grant",
+    "write_down",
+]
 
 #: a job that a service runs may be asked to leave at any time, and must have something to go on from if it dies
-_SETTINGS = Settings(granted=True)
+SETTINGS = Settings(granted=True)
 _ENTRY = "isoscale.cli.coordinate"
-#: cores on which each device's processes run; a device that is not in it has all of them
-Cores = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What a job's grants say beyond the driver's."""
+
+    #: of the job
+    workers: int = 1
+    #: on which each device's processes run; a device that is not in it has all
+    cores: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    #: where its executors run
+    settings: Settings = SETTINGS
+
+    def devices(self, grant: Grant) -> tuple[Device, ...]:
+        return tuple(device_named(name, self.cores.get(name, ())) for name in grant.devices)
+
+    def batch(self, grant: Grant) -> int | None:
+        """Per logical worker; None: not ours to choose."""
+        return grant.batch // self.workers if grant.batch else None
+
+    def granted(self, grant: Grant, job: str) -> DeviceGrant:
+        return DeviceGrant(number=grant.number, devices=self.devices(grant), batch=self.batch(grant), job=job)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,18 +77,19 @@ class Start:
 
 
 def prepare(
-    directory: Path, record: JobRecord, codes: Codes, grant: Grant, cores: Cores, variables: Mapping[str, str]
+    directory: Path, record: JobRecord, codes: Codes, grant: Grant, terms: Terms, variables: Mapping[str, str]
 ) -> Start:
     """Everything that a coordinator finds in its directory. `variables` are for it. Raises UserError, OSError."""
     manifest = codes.manifest(record.submission.code)
     codes.give_to(record.submission.code, directory)
     control = control_directory(directory)
     control.mkdir(mode=0o700, exist_ok=True)
-    granted = _granted(grant, record.id, cores)
+    granted = terms.granted(grant, record.id)
     devices = granted.target or DeviceSet((("cpu", 1),))
     if not (control / "job.json").exists():
         spec = _spec(record.submission, manifest.script, manifest.module, directory, devices)
-        write_json_atomic(control / "job.json", msgspec.to_builtins(saved(spec, _SETTINGS, devices, []), enc_hook=str))
+        job = saved(spec, terms.settings, devices, [])
+        write_json_atomic(control / "job.json", msgspec.to_builtins(job, enc_hook=str))
     write_grant(directory, granted)
     cwd = Path(manifest.cwd)
     if not cwd.is_dir():
@@ -68,14 +100,15 @@ def prepare(
     return Start(command=command, cwd=cwd, environment=env.child_environment(variables))
 
 
-def write_down(directory: Path, job: str, grant: Grant, cores: Cores) -> None:
+def write_down(directory: Path, job: str, grant: Grant, terms: Terms) -> None:
     """For a coordinator that cannot be told now: it looks at the file before it starts a process. Raises OSError."""
-    write_grant(directory, _granted(grant, job, cores))
+    write_grant(directory, terms.granted(grant, job))
 
 
-def send_grant(handle: JobHandle, grant: Grant, now: float, cores: Cores) -> None:
+def send_grant(handle: JobHandle, grant: Grant, now: float, terms: Terms) -> None:
     """Written down first, then told."""
-    handle.grant(grant.number, _devices(grant, cores), within_s=_within(grant, now), reason=grant.reason)
+    devices, batch = terms.devices(grant), terms.batch(grant)
+    handle.grant(grant.number, devices, batch=batch, within_s=_within(grant, now), reason=grant.reason)
 
 
 def pause(handle: JobHandle, grant: Grant, now: float) -> None:
@@ -112,14 +145,6 @@ def granted_devices(directory: Path) -> tuple[int, tuple[str, ...]]:
     return (found.number, tuple(device.id for device in found.devices)) if found is not None else (0, ())
 
 
-def _granted(grant: Grant, job: str, cores: Cores) -> DeviceGrant:
-    return DeviceGrant(number=grant.number, devices=_devices(grant, cores), job=job)
-
-
-def _devices(grant: Grant, cores: Cores) -> tuple[Device, ...]:
-    return tuple(device_named(name, cores.get(name, ())) for name in grant.devices)
-
-
 def _within(grant: Grant, now: float) -> float | None:
     return None if math.isinf(grant.deadline_s) else max(0.1, grant.deadline_s - now)
 
@@ -136,6 +161,7 @@ def _spec(submission: Submission, script: str, module: str, directory: Path, dev
         kinds=tuple(kinds),
         profile=profile,
         until=submission.until,
+        measure_noise=submission.measure_noise,
         script=script,
         module=module,
         script_args=submission.script_args,

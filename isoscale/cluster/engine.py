@@ -9,12 +9,14 @@ from __future__ import annotations
 import logging
 import math
 import queue
+import sqlite3
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -23,15 +25,18 @@ from isoscale.cluster.adoption import wishes
 from isoscale.cluster.bundle import Codes
 from isoscale.cluster.desk import write_ended
 from isoscale.cluster.forecast import KnownJob
-from isoscale.cluster.learning import Learner, first_guess
+from isoscale.cluster.learning import Learner
 from isoscale.cluster.live import Live
 from isoscale.cluster.outcome import Outcome
-from isoscale.cluster.picture import Estimate, JobPicture, NodePicture, Picture
+from isoscale.cluster.picture import Estimate, Picture
+from isoscale.cluster.process import Executors, LocalExecutors
+from isoscale.cluster.publishing import picture_of
 from isoscale.cluster.recording import Recorder
-from isoscale.cluster.run import Ended, Run, Seen
+from isoscale.cluster.requests import learned, progress_of, request_of, submission_of
+from isoscale.cluster.run import Ended, Run, Seen, Unwritten
 from isoscale.cluster.state_directory import job_directory
 from isoscale.cluster.store import Store, SupersededError
-from isoscale.cluster.values import JobRecord
+from isoscale.cluster.values import JobRecord, State
 from isoscale.protocol.status import JobStatus
 from isoscale.scheduling.driver import Driver
 from isoscale.scheduling.driving import (
@@ -48,16 +53,17 @@ from isoscale.scheduling.driving import (
     ReturnDevices,
     RunEnded,
     SendGrant,
-    Standing,
     StateChanged,
 )
-from isoscale.scheduling.events import JobProgress, JobSubmitted, RequestChanged, SpeedLearned
-from isoscale.scheduling.state import Cluster, JobRequest
+from isoscale.scheduling.events import JobSubmitted, RequestChanged
+from isoscale.scheduling.state import Cluster
 from isoscale.sim.costs import Costs
 
-__all__ = ["Engine", "request_of"]
+__all__ = ["Engine"]
 
 _log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 #: how long a cancelled job may take to go by itself
 _CANCEL_S = 10.0
@@ -65,6 +71,10 @@ _CANCEL_S = 10.0
 _LONGEST_WAIT_S = 30.0
 #: before any was measured
 _START_GUESS_S, _RESCALE_GUESS_S = 2.0, 0.5
+#: between tries to write to a disk that is full
+_DISK_S = 1.0
+#: between two times that a job is told the same batch size
+_REBATCH_S = 5.0
 
 
 class Engine:
@@ -79,7 +89,7 @@ class Engine:
         now: Callable[[], float],
         policy: str,
         quotas: Mapping[str, int],
-        cores: coordinator.Cores | None = None,
+        cores: Mapping[str, tuple[int, ...]] | None = None,
         on_returned: Callable[[ReturnDevices], None] = lambda returned: None,
         on_broken: Callable[[BaseException], None] = lambda error: None,
     ) -> None:
@@ -90,7 +100,7 @@ class Engine:
         self._now = now
         #: may be replaced, in the engine's thread
         self.policy, self.quotas = policy, quotas
-        self._cores: coordinator.Cores = cores or {}
+        self._cores = cores or {}
         self._on_returned, self._on_broken = on_returned, on_broken
         self._recorder = Recorder(store, driver)
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -100,11 +110,16 @@ class Engine:
         self.away: set[str] = set()
         #: environment of coordinators
         self.variables: Mapping[str, str] = {}
+        #: where their executors run, and how to find those
+        self.settings = coordinator.SETTINGS
+        self.executors: Executors = LocalExecutors()
         self.estimates: Mapping[str, Estimate] = {}
         #: called after a turn that changed something
         self.on_change: Callable[[], None] = lambda: None
         self.picture = Picture(t=now(), policy=policy)
         self.turn_s = 0.0
+        #: what keeps it from deciding; "" if nothing does
+        self.trouble = ""
         #: times of the last turn and of the next decision
         self._turned_s, self._due_s = now(), math.inf
         #: seconds from a launch to the first step, of late
@@ -146,7 +161,7 @@ class Engine:
 
     @property
     def is_well(self) -> bool:
-        return self._thread.is_alive()
+        return self._thread.is_alive() and not self.trouble
 
     # ---- the thread ----
 
@@ -205,7 +220,7 @@ class Engine:
         return self._turned_s
 
     def carry_out(self, instructions: Sequence[Instruction], now: float) -> None:
-        ended = self._recorder.record(instructions, self.live, now)
+        ended = self.persist(lambda: self._recorder.record(instructions, self.live, now))
         if any(isinstance(one, SendGrant | Launch) for one in instructions):
             faults.reached("grant-written")
         for instruction in instructions:
@@ -216,6 +231,22 @@ class Engine:
             self._bury(job)
         for job in [job for job in self._runs if job not in self.live and job not in self._driver]:
             self._runs.pop(job).close()
+
+    def persist(self, write: Callable[[], T]) -> T:
+        """In the engine's thread. Nothing is done before it is written down, however long the disk is full: jobs train
+        on meanwhile."""
+        while True:
+            try:
+                written = write()
+                self.trouble = ""
+                return written
+            except sqlite3.OperationalError as error:
+                if self._is_closing:
+                    raise
+                if not self.trouble:
+                    _log.error("decisions cannot be written down, and wait: %s", error)
+                self.trouble = f"decisions cannot be written down: {error}"
+                time.sleep(_DISK_S)
 
     def _time_start(self, live: Live, change: StateChanged, now: float) -> None:
         if change.new == "starting":
@@ -235,6 +266,9 @@ class Engine:
                 return self._on_seen(job, attempt, status)
             case Ended():
                 return self._on_ended(message)
+            case Unwritten(job, number, error):
+                self._recorder.unwritten(self.live.get(job), number, error, self._now())
+                return []
             case GrantReported() if message.job in self._driver:
                 # A job may still hold what this service does not have any more.
                 held, given_up = self._known(message.held), self._known(message.given_up)
@@ -267,7 +301,7 @@ class Engine:
                 return [ResumeAsked(job)]
             case "cancel":
                 return [CancelAsked(job, self._now() + _CANCEL_S, "its owner cancelled it")]
-        return [RequestChanged(request_of(record, self._cluster))]
+        return [RequestChanged(request_of(record, self._cluster, live.batches))]
 
     def admit(self, record: JobRecord) -> list[Happening]:
         """A job that is new to the engine; the driver hears of it, and of what its owner wants, when it waits for
@@ -278,8 +312,7 @@ class Engine:
         live.waits_for = tuple(id_ for id_, one in found.items() if one is None or one.state != "finished")
         lost = [id_ for id_, one in found.items() if one is None or one.state in ("failed", "cancelled")]
         if lost:
-            self._recorder.end_waiting(live, "failed", f"{lost[0]}, which it waits for, did not finish", self._now())
-            self._bury(record.id)
+            self._end_waiting(live, "failed", f"{lost[0]}, which it waits for, did not finish")
             return []
         if live.waits_for:
             return []
@@ -287,10 +320,7 @@ class Engine:
         return [self.submission(live), *wishes(record, None, self._now() + _CANCEL_S)]
 
     def submission(self, live: Live) -> JobSubmitted:
-        record, learner = live.record, live.learner
-        speed = learner.model() or first_guess(record.submission.workers, self._cluster.kinds)
-        work = record.total or record.submission.work or record.submission.until
-        return JobSubmitted(request_of(record, self._cluster), speed, float(work) if work else None)
+        return submission_of(live, self._cluster)
 
     def learner(self, record: JobRecord) -> Learner:
         learner = Learner(workers=record.submission.workers, kinds=self._cluster.kinds)
@@ -302,8 +332,11 @@ class Engine:
     def cancel_waiting(self, job: str) -> None:
         """One that waits for others: the driver has not heard of it."""
         if (live := self.live.get(job)) is not None:
-            self._recorder.end_waiting(live, "cancelled", "its owner cancelled it", self._now())
-            self._bury(job)
+            self._end_waiting(live, "cancelled", "its owner cancelled it")
+
+    def _end_waiting(self, live: Live, state: State, error: str) -> None:
+        self.persist(lambda: self._recorder.end_waiting(live, state, error, self._now()))
+        self._bury(live.record.id)
 
     def close_attempt(self, job: str, attempt: int, outcome: Outcome) -> None:
         """A coordinator of an earlier service is gone: written down with what follows from it."""
@@ -311,22 +344,39 @@ class Engine:
 
     def finish_found(self, job: str) -> None:
         """Its result was there when the service came."""
-        self._recorder.finish_found(self.live[job], self._now())
+        self.persist(lambda: self._recorder.finish_found(self.live[job], self._now()))
         self._bury(job)
 
     def _on_seen(self, job: str, attempt: int, status: JobStatus) -> list[Happening]:
         live = self.live.get(job)
         if live is None or job not in self._driver or self._driver.standing(job).attempt != attempt:
             return []
-        live.status = status
-        live.learner.look(status)
-        model = live.learner.model()
-        events: list[Happening] = [SpeedLearned(job, model)] if model is not None else []
-        return [*events, *_progress(live)]
+        events = learned(live, status, self._cluster)
+        self._look_at_batch(live, status)
+        return events
+
+    def _look_at_batch(self, live: Live, status: JobStatus) -> None:
+        """A size that was decided and that the job does not have: told again, since it may have begun only then."""
+        job, standing = live.record.id, self._driver.standing(live.record.id)
+        if live.batches is None or not standing.batch or standing.state != "running":
+            return
+        size = standing.batch // live.record.submission.workers
+        if size == live.batches.size:
+            live.batches.accepted(size)
+            return
+        is_open = any(one["outcome"] is None for one in status.get("requests", ()))
+        if is_open or self._now() - live.rebatched_s < _REBATCH_S:
+            return
+        live.rebatched_s = self._now()
+        if live.batches.refused(size):
+            self.run_of(job).send(self._driver.grant(job))
+        else:
+            _log.warning("job %s does not take the batch size %d", job, size)
+            self.post(RequestChanged(request_of(live.record, self._cluster, live.batches)))
 
     def _report_progress(self, now: float) -> None:
         """Policies that look at the time look at work that is left."""
-        events = [event for live in self.live.values() if live.record.id in self._driver for event in _progress(live)]
+        events = [event for live in self.live.values() if live.record.id in self._driver for event in progress_of(live)]
         if events:
             self._driver.handle(*events, now=now)
 
@@ -363,14 +413,12 @@ class Engine:
     def _perform(self, instruction: Instruction) -> None:
         match instruction:
             case Launch(job, attempt, grant):
-                run = self.run_of(job)
+                run, terms = self.run_of(job), self._terms(job)
                 record = self.live[job].record
                 run.launch(
                     attempt,
                     grant,
-                    lambda grant: coordinator.prepare(
-                        run.directory, record, self._codes, grant, self._cores, self.variables
-                    ),
+                    lambda grant: coordinator.prepare(run.directory, record, self._codes, grant, terms, self.variables),
                     lambda pid, born: self._recorder.started(job, attempt, pid, born, self._now()),
                 )
             case SendGrant(job, grant):
@@ -387,8 +435,13 @@ class Engine:
 
     def run_of(self, job: str) -> Run:
         if job not in self._runs:
-            self._runs[job] = Run(job, job_directory(self._state, job), self.post, self._now, self._cores)
+            directory, terms = job_directory(self._state, job), self._terms(job)
+            self._runs[job] = Run(job, directory, self.post, self._now, terms, self.executors)
         return self._runs[job]
+
+    def _terms(self, job: str) -> coordinator.Terms:
+        workers = self.live[job].record.submission.workers if job in self.live else 1
+        return coordinator.Terms(workers=workers, cores=self._cores, settings=self.settings)
 
     def _bury(self, job: str) -> None:
         """A job is over: its row says so. Those who waited for it go on, or end too."""
@@ -455,49 +508,16 @@ class Engine:
         return found.standing.granted if found is not None else ()
 
     def publish(self) -> None:
-        driver, now = self._driver, self._now()
-        jobs = {id_: self._job_picture(id_, live) for id_, live in self.live.items()}
-        waiting = sorted(driver.controller.waiting.values(), key=lambda view: (-view.request.priority, view.order))
-        due = driver.next_due_s(now)
-        self.picture = Picture(
-            t=now,
+        self.picture = picture_of(
+            self._driver,
+            self.device_names,
+            self.live,
+            now=self._now(),
             policy=self.policy,
-            interval_s=driver.controller.interval_s,
-            nodes=tuple(
-                NodePicture(
-                    name=node.name,
-                    kind=node.kind,
-                    devices=tuple(names),
-                    away=frozenset(self.away & set(names)),
-                    cores={name: self._cores[name] for name in names if name in self._cores},
-                )
-                for node, names in zip(self._cluster.nodes, self.device_names, strict=True)
-            ),
-            jobs=jobs,
-            queue=tuple(view.name for view in waiting),
-            tenants={id_: live.record.tenant for id_, live in self.live.items()},
             quotas=self.quotas,
+            away=self.away,
+            cores=self._cores,
             estimates=self.estimates,
-            decides_in_s=None if math.isinf(due) else due - now,
-        )
-
-    def _job_picture(self, job: str, live: Live) -> JobPicture:
-        standing = self._driver.standing(job) if job in self._driver else Standing(state=live.record.state)
-        status = live.status
-        if status is None:
-            return JobPicture(standing=standing, step=live.reached, total=live.record.total, waits_for=live.waits_for)
-        loss = status["loss"]
-        samples = status.get("samples")
-        return JobPicture(
-            standing=standing,
-            step=status["step"],
-            total=status.get("total", 0),
-            samples=samples if isinstance(samples, int) else None,
-            loss=loss if isinstance(loss, float | int) and math.isfinite(loss) else None,
-            steps_per_s=status.get("steps_per_s"),
-            executors=sum(one["logical_workers"] is not None for one in status["executors"]),
-            waits_for=live.waits_for,
-            doing=status.get("pending") or status["state"],
         )
 
 
@@ -510,45 +530,3 @@ class _Look:
 class _Told:
     what: str
     job: str
-
-
-def request_of(record: JobRecord, cluster: Cluster) -> JobRequest:
-    """What a policy is told of a job."""
-    submission = record.submission
-    kinds = submission.kinds or cluster.kinds
-    there = max(
-        (sum(cluster.nodes[i].num_devices for i in cluster.nodes_of.get(kind, ())) for kind in kinds), default=0
-    )
-    mixes = submission.determinism == "heterogeneous" and len(kinds) > 1
-    if mixes:
-        there = sum(node.num_devices for node in cluster.nodes if node.kind in kinds)
-    most = max(submission.min_devices, record.most_devices)
-    sizes = [size * submission.workers for size in submission.batch_sizes]
-    return JobRequest(
-        name=record.id,
-        submitted_s=record.submitted_s,
-        # A rigid policy would wait for ever for more than there are.
-        requested_devices=max(submission.min_devices, min(most, there or most)),
-        num_logical_workers=submission.workers,
-        min_devices=submission.min_devices,
-        max_devices=most,
-        kinds=tuple(submission.kinds),
-        mixes_kinds=mixes,
-        requested_batch=sizes[0] if sizes else 0,
-        min_batch=min(sizes, default=0),
-        max_batch=max(sizes, default=0),
-        priority=record.priority,
-        tenant=record.tenant,
-    )
-
-
-def _progress(live: Live) -> list[Happening]:
-    status, submission = live.status, live.record.submission
-    if status is None:
-        return []
-    total = status.get("total", 0) or submission.work or submission.until
-    if not total:
-        return []
-    if total != live.record.total:
-        live.record = replace(live.record, total=total)
-    return [JobProgress(live.record.id, float(max(0, total - status["step"])))]

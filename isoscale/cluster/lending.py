@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import sqlite3
 import threading
 import uuid
 from collections.abc import Callable
@@ -120,9 +121,13 @@ class Lending:
                 done.set_exception(UserError(field="COUNT", value=count, problem=problem, remedy=remedy))
                 return []
             given = away[:count]
-            with self._store.write(now=self._now(), by=caller.name) as tx:
-                tx.set_away(node, away[count:])
-                tx.event("devices_lent", node=node, devices=given)
+            try:
+                with self._store.write(now=self._now(), by=caller.name) as tx:
+                    tx.set_away(node, away[count:])
+                    tx.event("devices_lent", node=node, devices=given)
+            except sqlite3.OperationalError as error:
+                done.set_exception(error)
+                return []
             engine.away.difference_update(given)
             done.set_result(None)
             return self._returning(number, given)
@@ -212,13 +217,17 @@ class Lending:
         faults.reached("reclaim-free")
         away, one = self._engine.away, self._store.reclaim(returned.reclaim)
         seconds = self._age(one) if one is not None else 0.0
-        with self._store.write(now=self._now()) as tx:
-            for node, names in zip(self._cluster.nodes, self._engine.device_names, strict=True):
-                gone = sorted(away & set(names))
-                if set(gone) & set(returned.devices):
-                    tx.set_away(node.name, gone)
-            tx.end_reclaim(returned.reclaim, returned.devices, seconds, returned.abandoned_s, late=returned.is_late)
-            tx.event("devices_away", devices=returned.devices, reclaim=returned.reclaim)
+
+        def write() -> None:
+            with self._store.write(now=self._now()) as tx:
+                for node, names in zip(self._cluster.nodes, self._engine.device_names, strict=True):
+                    gone = sorted(away & set(names))
+                    if set(gone) & set(returned.devices):
+                        tx.set_away(node.name, gone)
+                tx.end_reclaim(returned.reclaim, returned.devices, seconds, returned.abandoned_s, late=returned.is_late)
+                tx.event("devices_away", devices=returned.devices, reclaim=returned.reclaim)
+
+        self._engine.persist(write)
         with self._lock:
             answer = self._answers.get(returned.reclaim)
         if answer is not None and (done := self._store.reclaim(returned.reclaim)) is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from isoscale.cluster.batches import Batches
 from isoscale.cluster.learning import Learner
 from isoscale.cluster.outcome import Outcome
 from isoscale.cluster.values import JobRecord
@@ -27,5 +28,11 @@ class Live:
     outcome: Outcome = field(default_factory=lambda: Outcome(kind="died"))
     #: the furthest step that any attempt had committed when it began
     reached: int = 0
+    #: sizes that the service may choose for it; None: it has not said, or there are none
+    batches: Batches | None = None
+    #: when the size that it shall have was last asked for again
+    rebatched_s: float = 0.0
+    #: read in committed steps, as it last said
+    samples: int | None = None
     #: when its coordinator was last started
     launched_s: float = 0.0

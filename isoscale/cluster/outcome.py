@@ -12,7 +12,7 @@ from isoscale.protocol.files import open_regular, read_small_json
 from isoscale.runtime.control.home import EXIT_ELSEWHERE
 from isoscale.scheduling.driving import RunOutcome
 
-__all__ = ["INPUT", "LOST", "SCRIPT", "Outcome", "forget_summary", "outcome_of"]
+__all__ = ["INPUT", "LOST", "MACHINE", "SCRIPT", "Outcome", "forget_summary", "outcome_of"]
 
 _BAD_INPUT = 2
 #: of a coordinator that its service told to pause
@@ -23,16 +23,18 @@ _TAIL = 8192
 _MOST_CHARS = 8192
 _GIVEN_UP = re.compile(r"([0-9]+(?:\.[0-9]+)?) s of the open step are given up")
 #: classes of errors, by which it is decided whether another try can help
-SCRIPT, INPUT, LOST = "script", "input", "lost"
+SCRIPT, INPUT, LOST, MACHINE = "script", "input", "lost", "machine"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     kind: RunOutcome
     step: int = 0
+    #: read in committed steps; None if it did not say
+    samples: int | None = None
     digest: str = ""
     error: str = ""
-    #: script, input or lost; "" if nothing went wrong
+    #: script, input, lost or machine; "" if nothing went wrong
     error_class: str = ""
     exit_code: int | None = None
     #: work that was thrown away, in seconds of training
@@ -54,7 +56,10 @@ def outcome_of(directory: Path, exit_code: int | None = None) -> Outcome:
     code, step = _whole(summary.get("exit_code"), 1), max(0, _whole(summary.get("step"), 0))
     digest, error = str(summary.get("digest") or "")[:_MOST_CHARS], str(summary.get("error") or "")[:_MOST_CHARS]
     if digest and code in (0, EXIT_ELSEWHERE):
-        return Outcome(kind="finished", step=step, digest=digest, exit_code=code)
+        samples = _whole(summary.get("samples"), -1)
+        return Outcome(
+            kind="finished", step=step, samples=samples if samples >= 0 else None, digest=digest, exit_code=code
+        )
     if code == _PAUSED:
         return Outcome(kind="paused", step=step, exit_code=code, abandoned_s=_abandoned_s(directory))
     failed_class = INPUT if code == _BAD_INPUT else SCRIPT

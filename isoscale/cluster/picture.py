@@ -33,6 +33,9 @@ class JobPicture:
     step: int = 0
     total: int = 0
     samples: int | None = None
+    #: of one logical worker, where it may change
+    batch: int | None = None
+    noise_scale: float | None = None
     loss: float | None = None
     steps_per_s: float | None = None
     executors: int = 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,6 +24,7 @@ from isoscale.scheduling.driving import (
     Standing,
     StateChanged,
 )
+from isoscale.scheduling.state import num_devices
 
 __all__ = ["Recorder", "load_standing", "save_standing"]
 
@@ -64,12 +67,33 @@ class Recorder:
         self.closing: list[tuple[str, int, str]] = []
         #: devices of each job when it was last told of
         self._devices: dict[str, int] = {}
+        #: when a change of devices began that is not over
+        self._resized: dict[str, float] = {}
 
     def record(self, instructions: Sequence[Instruction], live: dict[str, Live], now: float) -> list[str]:
         """Returns jobs that are over."""
         standings = self._changed_standings(live)
         if not instructions and not standings and not self.closing:
             return []
+        before, told = {job: one.record for job, one in live.items()}, dict(self._devices)
+        try:
+            ended = self._record(instructions, standings, live, now)
+        except BaseException:  # nothing is written, and it may be tried again
+            self._devices = told
+            for job, record in before.items():
+                live[job].record = record
+            raise
+        self.closing.clear()
+        self._saved |= standings
+        for job in ended:
+            self._saved.pop(job, None)
+            self._devices.pop(job, None)
+            self._resized.pop(job, None)
+        return ended
+
+    def _record(
+        self, instructions: Sequence[Instruction], standings: Mapping[str, str], live: dict[str, Live], now: float
+    ) -> list[str]:
         ended: list[str] = []
         with self._store.write(now=now) as tx:
             for job, attempt, how in self.closing:
@@ -82,11 +106,6 @@ class Recorder:
                     live[job].record = tx.update(job, standing=text, failures=self._driver.standing(job).failures)
             if not tx.last_event:
                 tx.event("standing", devices=len(standings))
-        self.closing.clear()
-        self._saved |= standings
-        for job in ended:
-            self._saved.pop(job, None)
-            self._devices.pop(job, None)
         return ended
 
     def started(self, job: str, attempt: int, pid: int, born: int, now: float) -> None:
@@ -94,6 +113,11 @@ class Recorder:
         with self._store.write(now=now) as tx:
             tx.started(job, attempt, pid, born)
             tx.event("coordinator_started", tx.job(job), attempt=attempt, pid=pid)
+
+    def unwritten(self, live: Live | None, number: int, error: str, now: float) -> None:
+        """A grant is not in its job's directory, and is tried again. On a disk that is full this is not told either."""
+        with contextlib.suppress(sqlite3.OperationalError), self._store.write(now=now) as tx:
+            tx.event("grant_unwritten", live.record if live is not None else None, grant=number, error=error)
 
     def end_waiting(self, live: Live, state: State, error: str, now: float) -> None:
         """Of a job that the driver has not heard of."""
@@ -145,12 +169,26 @@ class Recorder:
         """Of a grant: who has how many now, and why."""
         before, after = self._devices.get(job, 0), len(grant.devices)
         self._devices[job] = after
-        return {"from": before, "to": after, "devices": grant.devices, "grant": grant.number, "reason": grant.reason}
+        told = {"from": before, "to": after, "devices": grant.devices, "grant": grant.number, "reason": grant.reason}
+        if 0 < after < before and (others := self._takers(job)):
+            told["for"] = others
+        return told
+
+    def _takers(self, job: str) -> list[str]:
+        """Jobs that shall have more than they have: for whom others give devices up."""
+        standings = {one: self._driver.standing(one) for one in self._driver.jobs if one != job}
+        return [one for one, held in standings.items() if num_devices(held.wanted) > len(held.granted)]
 
     def _turn(self, tx: Transaction, live: Live, new: State, reason: str) -> None:
         record, outcome = live.record, live.outcome
         fields: dict[str, Any] = {"step": max(record.step, live.reached), "total": record.total}
+        if live.samples is not None:
+            fields["samples"] = live.samples
         told: dict[str, Any] = {"reason": reason}
+        if new == "resizing":
+            self._resized[record.id] = tx.now
+        elif new == "running" and record.id in self._resized:
+            told["took_s"] = round(tx.now - self._resized.pop(record.id), 3)
         if new in ENDED:
             fields |= {"ended_s": tx.now}
             tx.came_true(record.id, "end")
@@ -158,6 +196,7 @@ class Recorder:
                 tx.learn(record.id, msgspec.json.encode(devices).decode(), point.step_s, point.looks)
         if new == "finished":
             fields |= {"digest": outcome.digest, "step": outcome.step, "exit_code": outcome.exit_code, "error": ""}
+            fields |= {"samples": outcome.samples} if outcome.samples is not None else {}
             told |= {"digest": outcome.digest, "step": outcome.step}
         elif new == "failed":
             fields |= {"error": outcome.error or reason, "exit_code": outcome.exit_code or 1}

@@ -23,7 +23,7 @@ _SUBMISSION = msgspec.json.Decoder(Submission)
 CHANGEABLE = frozenset(
     {
         *("cap", "digest", "ended_s", "error", "exit_code", "failures", "priority"),
-        *("standing", "started_s", "state", "step", "total", "wanted"),
+        *("samples", "standing", "started_s", "state", "step", "total", "wanted"),
     }
 )
 

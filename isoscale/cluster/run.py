@@ -19,20 +19,14 @@ from typing import Any
 
 from isoscale.clock import since_boot
 from isoscale.cluster import coordinator
-from isoscale.cluster.outcome import INPUT, LOST, Outcome, forget_summary, outcome_of
-from isoscale.cluster.process import (
-    CoordinatorProcess,
-    end_executors,
-    live_executors,
-    start_gated,
-    until_readable,
-)
+from isoscale.cluster.outcome import INPUT, MACHINE, Outcome, forget_summary, outcome_of
+from isoscale.cluster.process import CoordinatorProcess, Executors, LocalExecutors, start_gated, until_readable
 from isoscale.errors import IsoscaleError
 from isoscale.protocol.status import JobStatus
 from isoscale.runtime.control.job_handle import JobHandle, RequestRefusedError
 from isoscale.scheduling.driving import DevicesReleased, Grant, GrantReported, RunAnswers, RunSilent
 
-__all__ = ["Ended", "Post", "Run", "Seen"]
+__all__ = ["Ended", "Post", "Run", "Seen", "Unwritten"]
 
 _log = logging.getLogger(__name__)
 
@@ -65,16 +59,32 @@ class Ended:
     alive: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Unwritten:
+    """A grant could not be written down, and is tried again until it can be, or a newer one overtakes it."""
+
+    job: str
+    number: int
+    error: str
+
+
 Post = Callable[[Any], None]
 
 
 class Run:
     def __init__(
-        self, job: str, directory: Path, post: Post, now: Callable[[], float], cores: coordinator.Cores | None = None
+        self,
+        job: str,
+        directory: Path,
+        post: Post,
+        now: Callable[[], float],
+        terms: coordinator.Terms | None = None,
+        executors: Executors | None = None,
     ) -> None:
         """`now`: the engine's clock, in which deadlines are told."""
         self.job, self.directory = job, directory
-        self._post, self._now, self._cores = post, now, cores or {}
+        self._post, self._now, self._terms = post, now, terms or coordinator.Terms()
+        self._executors = executors or LocalExecutors()
         self._orders: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._wake, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         #: who writes into the pipe, or closes it: its number may be another file's a moment later
@@ -90,6 +100,9 @@ class Run:
         self._has_answered = False
         #: an order for a coordinator that has not answered yet
         self._unsaid: Callable[[JobHandle], object] | None = None
+        #: a grant that could not be written down, and how to tell of it
+        self._unwritten: tuple[Grant, Callable[[JobHandle], object]] | None = None
+        self._tried_s = 0.0
         #: when it first left a question open
         self._unanswered_s: float | None = None
         self._reported: GrantReported | None = None
@@ -117,7 +130,7 @@ class Run:
 
     def send(self, grant: Grant) -> None:
         self._order(
-            lambda: self._tell(grant, lambda handle: coordinator.send_grant(handle, grant, self._now(), self._cores))
+            lambda: self._tell(grant, lambda handle: coordinator.send_grant(handle, grant, self._now(), self._terms))
         )
 
     def pause(self, grant: Grant) -> None:
@@ -174,6 +187,9 @@ class Run:
         if ended or not process.is_alive():
             self._on_ended(process)
         elif since_boot() >= next_look_s:
+            if self._unwritten is not None and since_boot() - self._tried_s >= _AGAIN_S:
+                self._tried_s = since_boot()
+                self._tell(*self._unwritten)
             self._look()
             next_look_s = since_boot() + (_CALM_S if self._is_calm else _BUSY_S)
         return next_look_s
@@ -228,7 +244,7 @@ class Run:
                 outcome = Outcome(kind="failed", error=text, error_class=INPUT, exit_code=2)
             else:  # a full disk, too many processes, a busy database: no fault of the job's
                 _log.exception("job %s", self.job)
-                outcome = Outcome(kind="died", error=text, error_class=LOST)
+                outcome = Outcome(kind="died", error=text, error_class=MACHINE)
             self._post(Ended(self.job, attempt, outcome))
             return
         self._take(attempt, process)
@@ -237,21 +253,30 @@ class Run:
         self._process, self._attempt = process, attempt
         self._begun_s = self._saved_s = since_boot()
         self._is_calm = self._is_silent = self._has_answered = False
-        self._unsaid, self._abandoned_s = None, 0.0
+        self._unsaid, self._abandoned_s, self._unwritten = None, 0.0, None
         self._unanswered_s = self._reported = None
 
     def _kill(self, devices: tuple[str, ...], coordinator_too: bool) -> None:
         process = self._process
         if coordinator_too and process is not None:
             process.kill()
-        freed = end_executors(self.directory, devices)
+        freed = self._executors.end(self.directory, devices)
         self._post(DevicesReleased(self.job, tuple(freed)))
 
     def _tell(self, grant: Grant, what: Callable[[JobHandle], object]) -> None:
-        """On the disk also if nobody hears of it: a coordinator that was stopped and wakes up when its devices are
-        another job's must not start anything on them."""
-        if not self._ask(what):
-            coordinator.write_down(self.directory, self.job, grant, self._cores)
+        """On the disk before anybody hears of it, and also if nobody does: a coordinator that was stopped and wakes up
+        when its devices are another job's must not start anything on them."""
+        try:
+            coordinator.write_down(self.directory, self.job, grant, self._terms)
+        except OSError as error:
+            # A full disk, say. Its devices stay what they are in everybody's book until it can be written.
+            if self._unwritten is None or self._unwritten[0].number != grant.number:
+                self._post(Unwritten(self.job, grant.number, str(error)))
+            self._unwritten = (grant, what)
+            return
+        if self._unwritten is not None and self._unwritten[0].number <= grant.number:
+            self._unwritten = None
+        self._ask(what)
 
     def _ask(self, what: Callable[[JobHandle], object]) -> bool:
         """One that starts is told when it answers first; one that falls silent, by the driver when it answers again.
@@ -322,7 +347,7 @@ class Run:
         process.close()
         self._process = None
         self._drop_handle()
-        alive = tuple(sorted({one.device for one in live_executors(self.directory)}))
+        alive = tuple(sorted({one.device for one in self._executors.live(self.directory)}))
         outcome = outcome_of(self.directory, code)
         left_s = max(0.0, outcome.abandoned_s - self._abandoned_s)
         self._post(Ended(self.job, self._attempt, replace(outcome, abandoned_s=left_s), alive))

@@ -110,6 +110,7 @@ STEPS: tuple[tuple[str, ...], ...] = (
             abandoned_s REAL NOT NULL DEFAULT 0,
             late INTEGER NOT NULL DEFAULT 0
         )""",
+        "ALTER TABLE jobs ADD COLUMN samples INTEGER",
         "CREATE INDEX reclaims_open ON reclaims (number) WHERE seconds IS NULL",
     ),
 )

@@ -92,6 +92,8 @@ class Submission:
     seed: int = 0
     threads: int = 1
     until: int = 0
+    #: the gradient noise scale is estimated every so many steps; 0: never
+    measure_noise: int = 0
     #: times that it is started again after an error of its own
     retries: int = 0
     #: the same key from the same owner is the same submission
@@ -120,6 +122,10 @@ class Submission:
         limits.within(self.seed, "seed", limits.Range(0, last_seed, "seed + logical rank must fit 32 bits"))
         limits.within(self.until, "until", limits.STEP)
         limits.within(self.work, "work", limits.STEP)
+        limits.within(self.measure_noise, "measure_noise", limits.STEP)
+        if self.measure_noise and self.workers < 2:
+            problem = "one logical worker has no other gradient to compare with"
+            raise _refused("measure_noise", self.measure_noise, problem, "give --workers 2 or more")
         limits.within(self.retries, "retries", limits.RETRIES)
         limits.within(self.priority, "priority", PRIORITY)
         for batch in self.batch_sizes:
@@ -169,6 +175,8 @@ class JobRecord:
     digest: str = ""
     error: str = ""
     exit_code: int | None = None
+    #: read in committed steps; None if it never said
+    samples: int | None = None
     #: its place in the driver's book, as JSON (`scheduling.driving.Standing`); "" before it has one
     standing: str = ""
 
@@ -288,6 +296,9 @@ class JobShown:
     actions: tuple[str, ...] = ()
     loss: float | None = None
     steps_per_s: float | None = None
+    #: batch size of a logical worker, where it may change, and the gradient noise scale, where it is measured
+    batch: int | None = None
+    noise_scale: float | None = None
     failures: int = 0
     after: tuple[str, ...] = ()
     directory: str = ""

@@ -132,6 +132,8 @@ class JobStatus(TypedDict):
     generation: NotRequired[int]
     #: steps that it is expected to take; 0 if unknown
     total: NotRequired[int]
+    #: of all logical workers, read in committed steps
+    samples: NotRequired[int]
     epoch: NotRequired[int | None]
     steps_per_s: NotRequired[float | None]
     target: NotRequired[str]

@@ -28,9 +28,12 @@ from isoscale.scheduling.events import (
     JobProgress,
     JobSubmitted,
     JobWithheld,
+    PricesChanged,
     RequestChanged,
     SpeedLearned,
 )
+from isoscale.scheduling.experience import Experience
+from isoscale.scheduling.money import Prices
 from isoscale.scheduling.policy import Policy
 from isoscale.scheduling.quotas import within_quotas
 from isoscale.scheduling.state import (
@@ -38,11 +41,13 @@ from isoscale.scheduling.state import (
     Cluster,
     ClusterState,
     Decision,
+    JobRequest,
     JobView,
     Objective,
     Pause,
     Reject,
     Resize,
+    SpeedModel,
     num_devices,
 )
 from isoscale.scheduling.validity import check_decisions
@@ -66,13 +71,19 @@ class Controller:
         quotas: Mapping[str, int] | None = None,
         objective: Objective = "jct",
         rescale_s: float = 0.0,
+        shares: bool = True,
     ) -> None:
+        """`shares` False: jobs of one application learn nothing from each other."""
         self.cluster = cluster
         self.policy = policy
         self.interval_s = policy.interval_s if interval_s is None else interval_s
         self._quotas = MappingProxyType(dict(quotas or {}))
         self._objective: Objective = objective
         self._rescale_s = rescale_s
+        self._prices = Prices()
+        self._experience = Experience() if shares else None
+        #: what jobs of a named application measured themselves, without what others told them
+        self._own: dict[str, SpeedModel] = {}
         self._capacity = [node.num_devices for node in cluster.nodes]
         self._free = list(self._capacity)
         self._capacity_of = cluster.by_kind(self._capacity)
@@ -80,9 +91,15 @@ class Controller:
         self._has_priorities = False
         self._waiting: dict[str, JobView] = {}
         self._running: dict[str, JobView] = {}
+        #: read-only windows on the two, and on what else a policy sees
+        self._waiting_view = MappingProxyType(self._waiting)
+        self._running_view = MappingProxyType(self._running)
+        self._capacity_view = MappingProxyType(self._capacity_of)
+        self._free_view = MappingProxyType(self._free_of)
         #: jobs that are not to be decided about; what they hold is booked nowhere here
         self._withheld: dict[str, JobView] = {}
         self._remaining: dict[str, float] = {}
+        self._remaining_view = MappingProxyType(self._remaining)
         #: a job was paused and stands at the end of the waiting line instead of at its place
         self._out_of_order = False
         self._submitted = 0
@@ -94,11 +111,11 @@ class Controller:
     @property
     def waiting(self) -> Mapping[str, JobView]:
         """Jobs without devices."""
-        return MappingProxyType(self._waiting)
+        return self._waiting_view
 
     @property
     def running(self) -> Mapping[str, JobView]:
-        return MappingProxyType(self._running)
+        return self._running_view
 
     def job(self, name: str) -> JobView:
         """The job as it stands; KeyError if it is unknown or ended."""
@@ -114,15 +131,18 @@ class Controller:
         self._changed = self._changed or not isinstance(event, JobProgress)
         match event:
             case JobSubmitted(request, speed, remaining_work):
-                if any(request.name in jobs for jobs in (self._waiting, self._running, self._withheld)):
-                    raise ValueError(f"job {request.name!r} was submitted twice")
-                self._put(JobView(request=request, speed=speed, order=self._submitted, since_s=now))
+                name = request.name
+                if name in self._waiting or name in self._running or name in self._withheld:
+                    raise ValueError(f"job {name!r} was submitted twice")
+                told = self._informed(request, speed)
+                self._put(JobView(request=request, speed=told, order=self._submitted, since_s=now))
                 self._submitted += 1
                 self._has_priorities = self._has_priorities or request.priority != 0
                 if remaining_work is not None:
-                    self._remaining[request.name] = remaining_work
+                    self._remaining[name] = remaining_work
             case JobEnded(name):
                 self._remaining.pop(name, None)
+                self._own.pop(name, None)
                 if name in self._withheld:
                     del self._withheld[name]
                 else:
@@ -131,7 +151,10 @@ class Controller:
             case JobProgress(name, work):
                 self._remaining[name] = work
             case SpeedLearned(name, speed):
-                self._put(replace(self.job(name), speed=speed))
+                view = self.job(name)
+                self._put(replace(view, speed=self._informed(view.request, speed)))
+                if self._experience and self._experience.note(view.request.application, name, speed):
+                    self._tell_others(view.request.application)
             case AllocationChanged(name, allocation):
                 view = self.job(name)
                 self._apply(view, allocation, view.batch, now)
@@ -154,10 +177,12 @@ class Controller:
             case JobOffered(name):
                 offered = self._withheld.pop(name, None)
                 if offered is not None:
-                    self._give_back(tuple((node, -count) for node, count in offered.allocation))
+                    self._take(offered.allocation)
                     self._put(offered)
                     self._out_of_order = True
                     return self._shed_all(now)
+            case PricesChanged(prices):
+                self._prices.change(prices, now)
         return []
 
     def govern(
@@ -174,6 +199,20 @@ class Controller:
         if quotas is not None:
             self._quotas = MappingProxyType(dict(quotas))
         self._changed = True
+
+    def _informed(self, request: JobRequest, speed: SpeedModel) -> SpeedModel:
+        if self._experience is None or not request.application:
+            return speed
+        self._own[request.name] = speed
+        return self._experience.informed(request.application, speed)
+
+    def _tell_others(self, application: str) -> None:
+        """Jobs of an application hear what one of them was the first to measure."""
+        assert self._experience is not None
+        for view in [*self._waiting.values(), *self._running.values()]:
+            if view.request.application == application:
+                told = self._experience.informed(application, self._own.get(view.name, view.speed))
+                self._put(replace(view, speed=told))
 
     def next_decision_s(self, now: float) -> float:
         """When `decide` should be called next, at the earliest `now`; infinity if nothing is to be decided."""
@@ -201,8 +240,10 @@ class Controller:
             decided = within_quotas(
                 state, decided, lambda part: copy.copy(self.policy).decide(part), gang=self.policy.gang
             )
-        check_decisions(state, decided)
-        decisions = sorted(decided, key=self._growth)
+        decisions: list[Decision] = []
+        if decided:
+            check_decisions(state, decided)
+            decisions = sorted(decided, key=self._growth) if len(decided) > 1 else list(decided)
         for decision in decisions:
             self._perform(decision, now)
         # A policy that moves step by step goes on in the next round; without rounds it would be asked for ever.
@@ -215,21 +256,24 @@ class Controller:
             self._out_of_order = False
             ordered = sorted(self._waiting.values(), key=lambda job: job.order)
             self._waiting = {job.name: job for job in ordered}
+            self._waiting_view = MappingProxyType(self._waiting)
         return ClusterState(
             now=now,
             cluster=self.cluster,
             capacity=tuple(self._capacity),
             free=tuple(self._free),
-            capacity_of=MappingProxyType(self._capacity_of),
-            free_of=MappingProxyType(self._free_of),
+            capacity_of=self._capacity_view,
+            free_of=self._free_view,
             has_priorities=self._has_priorities,
-            waiting=MappingProxyType(self._waiting),
-            running=MappingProxyType(self._running),
-            remaining=MappingProxyType(self._remaining),
+            waiting=self._waiting_view,
+            running=self._running_view,
+            remaining=self._remaining_view,
             quotas=self._quotas_left() if self._withheld and self._quotas else self._quotas,
             objective=self._objective,
             interval_s=self.interval_s,
             rescale_s=self._rescale_s,
+            prices=self._prices.now,
+            usual_prices=self._prices.usual(now) if self._prices.now else {},
         )
 
     def _quotas_left(self) -> Mapping[str, int]:
@@ -250,6 +294,7 @@ class Controller:
         match decision:
             case Reject(name):
                 del self._waiting[name]
+                self._own.pop(name, None)
                 self._remaining.pop(name, None)
             case Pause():
                 self._apply(view, (), 0, now)
@@ -259,10 +304,13 @@ class Controller:
     def _apply(self, view: JobView, allocation: Allocation, batch: int, now: float) -> None:
         if view.name not in self._withheld:
             self._give_back(view.allocation)
-            self._give_back(tuple((node, -count) for node, count in allocation))
+            self._take(allocation)
         self._put(
-            replace(
-                view,
+            # Not by `replace`, which costs more than the rest of this.
+            JobView(
+                request=view.request,
+                speed=view.speed,
+                order=view.order,
                 status="running" if allocation else "pending" if view.first_started_s is None else "paused",
                 allocation=allocation,
                 batch=batch,
@@ -288,6 +336,11 @@ class Controller:
         for node, count in allocation:
             self._free[node] += count
             self._free_of[self.cluster.nodes[node].kind] += count
+
+    def _take(self, allocation: Allocation) -> None:
+        for node, count in allocation:
+            self._free[node] -= count
+            self._free_of[self.cluster.nodes[node].kind] -= count
 
     def _trim(self, view: JobView, now: float) -> list[Decision]:
         """Its owner wants it to have fewer devices than it has; policies that only ever grow would not see to it."""

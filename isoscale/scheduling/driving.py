@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
-from isoscale.scheduling.events import JobProgress, JobSubmitted, RequestChanged, SpeedLearned
+from isoscale.scheduling.events import JobProgress, JobSubmitted, PricesChanged, RequestChanged, SpeedLearned
 from isoscale.scheduling.state import Allocation
 
 __all__ = [
@@ -208,6 +208,7 @@ Happening = (
     JobSubmitted
     | JobProgress
     | SpeedLearned
+    | PricesChanged
     | RequestChanged
     | JobAdopted
     | GrantReported

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from isoscale.scheduling.state import Allocation, JobRequest, SpeedModel
@@ -15,6 +16,7 @@ __all__ = [
     "JobProgress",
     "JobSubmitted",
     "JobWithheld",
+    "PricesChanged",
     "RequestChanged",
     "SpeedLearned",
 ]
@@ -90,6 +92,13 @@ class JobOffered:
     job: str
 
 
+@dataclass(frozen=True, slots=True)
+class PricesChanged:
+    """What a device of each kind costs from now on, in dollars an hour."""
+
+    prices: Mapping[str, float]
+
+
 Event = (
     JobSubmitted
     | JobEnded
@@ -100,4 +109,5 @@ Event = (
     | RequestChanged
     | JobWithheld
     | JobOffered
+    | PricesChanged
 )

@@ -20,8 +20,8 @@ class Granting:
     def __init__(self, pool: DevicePool, runs: dict[str, Run]) -> None:
         self._pool = pool
         self._runs = runs
-        #: jobs whose devices are not what was decided, in the order of decisions
-        self._unsettled: dict[str, None] = {}
+        #: names of jobs whose devices are not what was decided, in the order of decisions
+        self.pending: dict[str, None] = {}
         #: jobs with devices that were taken away and not seen free, or that were told to end, and that answer
         self._giving: set[str] = set()
         #: the earliest time at which devices must be free that are not
@@ -33,33 +33,29 @@ class Granting:
 
     def want(self, run: Run) -> None:
         """The newest decision about it counts, and has its place in the order of decisions."""
-        self._unsettled.pop(run.name, None)
-        self._unsettled[run.name] = None
+        self.pending.pop(run.name, None)
+        self.pending[run.name] = None
         self._num_decisions += 1
         run.decision = self._num_decisions
 
     def forget_want(self, run: Run) -> None:
-        self._unsettled.pop(run.name, None)
-
-    @property
-    def is_unsettled(self) -> bool:
-        return bool(self._unsettled)
+        self.pending.pop(run.name, None)
 
     def unsettled(self) -> list[Run]:
-        return [self._runs[job] for job in self._unsettled]
+        return [self._runs[job] for job in self.pending]
 
     def forget(self, run: Run) -> None:
         """It is over, and holds nothing."""
         del self._runs[run.name]
-        self._unsettled.pop(run.name, None)
+        self.pending.pop(run.name, None)
         self._giving.discard(run.name)
 
     def settle(self) -> None:
         """Carry out what can be."""
-        for job in list(self._unsettled):
+        for job in list(self.pending):
             if self._advance(self._runs[job]):
-                del self._unsettled[job]
-        if self._unsettled and not self._giving:
+                del self.pending[job]
+        if self.pending and not self._giving:
             self._break_circle()
 
     def _advance(self, run: Run) -> bool:
@@ -155,8 +151,6 @@ class Granting:
 
     def idle_swaps(self) -> list[tuple[Run, Run]]:
         """Pairs of jobs that shall have exactly what the other has."""
-        if len(self._unsettled) < 2:
-            return []
         held: dict[tuple[Allocation, Allocation], Run] = {}
         pairs: list[tuple[Run, Run]] = []
         for run in self.unsettled():

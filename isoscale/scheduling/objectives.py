@@ -1,10 +1,12 @@
-"""What an operator may want of a cluster, as values of options: `--objective jct|makespan|throughput|efficiency`.
+"""What an operator may want of a cluster (`--objective`), as values of options.
 
 jct         least sum of completion times       w_j * rate, w_j from `flowtime`, where all declare their work;
                                                 speedup^CAUTION / (a_j + c) where not, a_j the service had
 makespan    the last job done soonest           min(1, rate / need_j), need_j = the rate at which all end together
 throughput  most normalised work per second     rate / rate on the smallest set of devices
 efficiency  as jct, on sets of devices that lose at most a fifth of their speed
+fairness    as jct, after what jobs need that fall behind their fair share (`fairness`)
+cost        dollars: w_j * rate less what the devices cost (`money`); w_j here is that of jct
 """
 
 from __future__ import annotations
@@ -49,16 +51,16 @@ def option_values(
     tables = [_by_size(job, size, total) for job, size in zip(options, sizes, strict=True)]
     if objective == "throughput":
         worth = np.array([1.0 / job.rates[1] if len(job.rates) > 1 else 0.0 for job in options])
-    elif all_declared:
+    elif all_declared or objective == "cost":
         worth = flow_weights(tables, remaining, total)
     else:
         # The chance to finish in the next second, h: what is known of a job whose end is not. Sharing by guessed ends
         # as if they were known makes jobs overtake each other for nothing.
         worth = np.array([1.0 / max(work, 1e-300) for work in remaining])
     values = [weight * job.rates for weight, job in zip(worth, options, strict=True)]
-    if objective in ("jct", "efficiency") and not all_declared:
+    if objective in ("jct", "efficiency", "fairness") and not all_declared:
         values = [_cautious(value, job.rates) for value, job in zip(values, options, strict=True)]
-    elif objective in ("jct", "efficiency") and interval_s > 0:
+    elif objective in ("jct", "efficiency", "fairness") and interval_s > 0:
         values = [
             _until_next_round(value, job.rates, work, interval_s)
             for value, job, work in zip(values, options, remaining, strict=True)

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from isoscale.scheduling.allocation import Pool
+from isoscale.scheduling.changes import restart_s
 from isoscale.scheduling.state import Allocation, Cluster, ClusterState, JobView, num_devices, shape_of
 
 __all__ = ["Counts", "Packer"]
@@ -130,7 +131,7 @@ class Packer:
         if job.name not in self.worth or not job.request.preemptible:
             return float("inf")
         rate = job.speed.rate(shape_of(self.state.cluster, self._placed[job.name]), job.batch)
-        return self.worth[job.name] * rate * self.state.rescale_s
+        return self.worth[job.name] * rate * restart_s(self.state, job)
 
 
 def _counts(cluster: Cluster, allocation: Allocation) -> Counts:

@@ -41,7 +41,7 @@ __all__ = [
 Allocation = tuple[tuple[int, int], ...]
 #: (kind, count) per node used, in the order of the allocation
 Shape = tuple[tuple[str, int], ...]
-Objective = Literal["jct", "makespan", "throughput", "efficiency"]
+Objective = Literal["jct", "makespan", "throughput", "efficiency", "fairness", "cost"]
 Status = Literal["pending", "running", "paused"]
 
 
@@ -128,6 +128,8 @@ class JobRequest:
     requested_batch: int = 0
     min_batch: int = 0
     max_batch: int = 0
+    #: global batches that may be chosen, each without a restart; () any in the range, as the job divides it
+    batch_sizes: tuple[int, ...] = ()
     #: higher is served first
     priority: int = 0
     tenant: str = ""
@@ -207,6 +209,9 @@ class ClusterState:
     interval_s: float = 0.0
     #: seconds a job stands still when its devices change, as measured; what a change has to be worth
     rescale_s: float = 0.0
+    #: dollars for a device of each kind and an hour: now, and on average so far; empty where nothing is paid
+    prices: Mapping[str, float] = field(default_factory=dict)
+    usual_prices: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +260,10 @@ Decision = Start | Resize | Pause | Resume | Reject
 
 
 def num_devices(allocation: Allocation) -> int:
-    return sum(count for _, count in allocation)
+    total = 0
+    for _, count in allocation:  # asked several times for every event: a generator would cost twice as much
+        total += count
+    return total
 
 
 def shape_of(cluster: Cluster, allocation: Allocation) -> Shape:

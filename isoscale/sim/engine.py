@@ -13,6 +13,7 @@ from __future__ import annotations
 import heapq
 import math
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -34,7 +35,7 @@ from isoscale.scheduling.driving import (
     SendGrant,
     StateChanged,
 )
-from isoscale.scheduling.events import JobProgress, JobSubmitted, SpeedLearned
+from isoscale.scheduling.events import JobProgress, JobSubmitted, PricesChanged, SpeedLearned
 from isoscale.scheduling.policy import Policy
 from isoscale.scheduling.state import Allocation, Cluster, num_devices
 from isoscale.sim.backend import Live, SimulatedBackend, Wake
@@ -68,6 +69,8 @@ class Simulation:
         self._policy = policy
         self._options = options
         self._record = (recorder or NullRecorder()).record
+        #: False: what is recorded for every job need not be put together
+        self._records = recorder is not None
         self._controller = Controller(
             cluster,
             policy,
@@ -75,6 +78,7 @@ class Simulation:
             quotas=options.quotas,
             objective=options.objective,
             rescale_s=options.costs.rescale_s,
+            shares=options.shares,
         )
         retry = options.retry
         self._driver = Driver(
@@ -83,7 +87,14 @@ class Simulation:
             retry=lambda job, error, failures: retry is not None and retry(error, failures),
         )
         self._ledger = Ledger()
-        self._backend = SimulatedBackend(cluster, options.costs, options.interference, self._ledger, self._set_timer)
+        self._backend = SimulatedBackend(
+            cluster,
+            options.costs,
+            options.interference,
+            self._ledger,
+            self._set_timer,
+            is_rented=bool(options.prices),
+        )
         self._rng = np.random.default_rng([options.seed, 11])
         #: (time, order at equal times, number, live, its version); ends come before device events
         self._timers: list[tuple[float, int, int, str, Live | None, int]] = []
@@ -119,8 +130,8 @@ class Simulation:
         )
         self._begin_devices()
         controller, timers, until = self._controller, self._timers, self._options.until_s
-        # Devices that serving still has to lend may be what a job waits for.
-        patience = _PATIENCE_ROUNDS + len(self._options.lendings)
+        # Devices that serving still has to lend, or a lower price, may be what a job waits for.
+        patience = _PATIENCE_ROUNDS + len(self._options.lendings) + len(self._options.prices)
         position = idle_rounds = reported = 0
         every = max(1, len(self._jobs) // _REPORTS)
         while self._left:
@@ -161,6 +172,7 @@ class Simulation:
             rejected=self._rejected,
             failed=self._failed,
             failed_trials=self._failed_trials,
+            prices=self._options.prices,
             ledger=self._ledger,
             decision_s=self._decision_s,
             wall_s=time.perf_counter() - begun,
@@ -190,7 +202,12 @@ class Simulation:
                 self._fail_device()
             case _:
                 kind, _, number = what.partition(" ")
-                self._repair(int(number)) if kind == "repair" else self._lend(self._options.lendings[int(number)])
+                if kind == "price":
+                    self._price(int(number))
+                elif kind == "repair":
+                    self._repair(int(number))
+                else:
+                    self._lend(self._options.lendings[int(number)])
 
     # Jobs
 
@@ -202,9 +219,10 @@ class Simulation:
         work = job.declared_work
         if work is None and self._policy.oracle:
             work = job.truth.remaining(0.0)
-        self._record(
-            self.now, "job_submitted", job=request.name, devices=request.requested_devices, tenant=request.tenant
-        )
+        if self._records:
+            self._record(
+                self.now, "job_submitted", job=request.name, devices=request.requested_devices, tenant=request.tenant
+            )
         self._perform(self._driver.handle(JobSubmitted(request, job.declared, work), now=self.now))
 
     def _finish(self, live: Live) -> None:
@@ -212,6 +230,8 @@ class Simulation:
         self._backend.end(live, self.now)
         self._finished[live.index] = self.now
         self._leave(live, self._ended(live, "finished"))
+        if not self._records:
+            return
         queue_s = (live.first_start_s or submitted) - submitted
         jct_s, busy_s = self.now - submitted, self._busy_s(live)
         self._record(self.now, "job_finished", job=name, jct_s=jct_s, queue_s=queue_s, busy_device_s=busy_s)
@@ -306,15 +326,24 @@ class Simulation:
             given.sort(key=_decision)
         for one in given:
             if one.grant.reason == "reclaimed":
-                latency = max(latency, self._backend.let_go(self._live[one.job], self.now))
+                needed = self._backend.let_go(self._live[one.job], self.now)
+                latency = max(latency, needed)
+                if needed > self._options.notice_s:
+                    self._lose_work(self._live[one.job])  # gone before it was saved
+        # Who gets devices of others at this moment waits until those have let go of them.
+        taken = any(num_devices(one.grant.allocation) < num_devices(self._live[one.job].allocation) for one in given)
+        late_s = self._options.costs.handover_s if taken else 0.0
         for one in given:
-            self._place(self._live[one.job], one.grant.allocation, one.grant.batch, one.grant.reason)
+            self._place(self._live[one.job], one.grant.allocation, one.grant.batch, one.grant.reason, late_s)
         return latency
 
-    def _place(self, live: Live, allocation: Allocation, batch: int, reason: str) -> None:
+    def _place(self, live: Live, allocation: Allocation, batch: int, reason: str, late_s: float = 0.0) -> None:
+        if not self._records:
+            self._backend.place(live, allocation, batch, self.now, late_s)
+            return
         first = live.first_start_s is None
         before = num_devices(live.allocation)
-        pause_s = self._backend.place(live, allocation, batch, self.now)
+        pause_s = self._backend.place(live, allocation, batch, self.now, late_s)
         self._record(
             self.now,
             "job_started" if first else "job_resized",
@@ -332,8 +361,19 @@ class Simulation:
     def _begin_devices(self) -> None:
         for number, lending in enumerate(self._options.lendings):
             self._push(max(lending.t, self.now), 1, f"lend {number}")
+        if self._options.prices:
+            # The price that holds when the first job comes; each step sets the timer of the next.
+            steps = [at for at, _ in self._options.prices]
+            self._price(max(0, bisect_right(steps, self.now) - 1))
         self._ledger.capacity.append((self.now, self._devices.total()))
         self._next_failure()
+
+    def _price(self, step: int) -> None:
+        prices = self._options.prices[step][1]
+        self._record(self.now, "prices_changed", prices=prices)
+        self._perform(self._driver.handle(PricesChanged(prices), now=self.now))
+        if step + 1 < len(self._options.prices):
+            self._push(self._options.prices[step + 1][0], 1, f"price {step + 1}")
 
     def _next_failure(self) -> None:
         failures, working = self._options.failures, self._devices.total()

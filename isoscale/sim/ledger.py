@@ -28,6 +28,8 @@ class Ledger:
         self.busy: dict[int, float] = {}
         #: (time, devices that work and are ours): the first entry is the beginning
         self.capacity: list[tuple[float, int]] = []
+        #: (job, from, to, kind, devices), where devices are rented
+        self.rented: list[tuple[int, float, float, str, int]] = []
         #: (time, devices wanted back, seconds until the last one was free)
         self.reclaims: list[tuple[float, int, float]] = []
 

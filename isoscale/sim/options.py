@@ -12,6 +12,7 @@ from isoscale.sim.costs import Costs
 from isoscale.sim.disturbances import DeviceFailures, Lending
 from isoscale.sim.job import SimJob
 from isoscale.sim.ledger import Ledger
+from isoscale.sim.market import PriceStep
 
 __all__ = ["FailedTrial", "Options", "Outcome"]
 
@@ -26,8 +27,13 @@ class Options:
     interference: Interference = field(default_factory=Interference)
     failures: DeviceFailures | None = None
     lendings: Sequence[Lending] = ()
+    #: prices over time where devices are rented, and how long before they are taken one is told
+    prices: Sequence[PriceStep] = ()
+    notice_s: float = math.inf
     quotas: Mapping[str, int] = field(default_factory=dict)
     objective: Objective = "jct"
+    #: whether jobs of one application learn from each other's measurements
+    shares: bool = True
     #: (error class, failures so far) -> whether to try again; None: never
     retry: Callable[[str, int], bool] | None = None
     seed: int = 0
@@ -59,6 +65,7 @@ class Outcome:
     #: trials that failed, in order of time
     failed_trials: Sequence[FailedTrial]
     ledger: Ledger
+    prices: Sequence[PriceStep] = ()
     #: wall-clock seconds of each decision, and of the whole
     decision_s: Sequence[float]
     wall_s: float

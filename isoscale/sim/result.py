@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isoscale.sim.engine import Outcome
+from isoscale.sim.market import dollars
 
 __all__ = ["Details", "Summary", "average", "completion_times", "details", "summarise", "summary_json"]
 
@@ -69,6 +70,12 @@ class Details:
     #: seconds that lent devices were waited for when they were wanted back
     reclaims: int
     reclaim_max_s: float
+    #: largest of what `unfairness_p99` is a percentile of, and the share of jobs that did worse than their fair share
+    unfairness_max: float
+    unfair_share: float
+    #: paid for devices held, in all and for each job that finished; 0 where nothing is paid
+    dollars: float
+    dollars_per_job: float
 
 
 def summarise(outcome: Outcome) -> Summary:
@@ -95,8 +102,9 @@ def summarise(outcome: Outcome) -> Summary:
 def details(outcome: Outcome) -> Details:
     decisions = np.asarray(outcome.decision_s)
     finished = len(completion_times(outcome))
+    unfair, paid = unfairness(outcome), math.fsum(dollars(outcome.ledger.rented, outcome.prices).values())
     return Details(
-        unfairness_p99=_percentile(unfairness(outcome), 99),
+        unfairness_p99=_percentile(unfair, 99),
         deadlines=sum(job.request.deadline_s is not None for job in outcome.jobs),
         deadlines_met=sum(
             end <= job.request.deadline_s  # NaN, not ended, is in no time
@@ -116,6 +124,10 @@ def details(outcome: Outcome) -> Details:
         event_us=1e6 * outcome.wall_s / max(1, outcome.num_events),
         reclaims=len(outcome.ledger.reclaims),
         reclaim_max_s=max((latency for _, _, latency in outcome.ledger.reclaims), default=0.0),
+        unfairness_max=_percentile(unfair, 100),
+        unfair_share=float((unfair > 1.0).mean()) if len(unfair) else math.nan,
+        dollars=paid,
+        dollars_per_job=paid / finished if finished else math.nan,
     )
 
 

@@ -15,6 +15,7 @@ from isoscale.sim.cluster_spec import parse_cluster
 from isoscale.sim.disturbances import ServingLoad, serving_load
 from isoscale.sim.engine import Options, Outcome, Simulation
 from isoscale.sim.job import SimJob
+from isoscale.sim.market import SpotMarket, price_steps, takings
 from isoscale.sim.recorder import Recorder
 from isoscale.sim.workload import Workload, make_cluster, make_jobs
 from isoscale.sim.worlds.world import check_jobs, make_world
@@ -34,6 +35,7 @@ class Experiment:
     workload: Workload = field(default_factory=Workload)
     options: Options = field(default_factory=Options)
     serving: ServingLoad | None = None
+    market: SpotMarket | None = None
     #: who makes jobs of the trace: "" tables and curves (`workload`), else a world's NAME or MODULE:CLASS, with options
     world: str = ""
 
@@ -66,13 +68,32 @@ class Experiment:
     ) -> Outcome:
         cluster = self.cluster_value()
         options = dataclasses.replace(self.options, seed=self.options.seed + seed)
+        # Long enough for the last job to come, and to wait its turn.
+        until = 2 * max((job.request.submitted_s for job in jobs), default=0.0) + 14 * _DAY_S
+        if self.market is not None:
+            market = dataclasses.replace(self.market, seed=self.market.seed + seed)
+            options = _with_market(market, cluster, until, options)
         if self.serving is not None:
-            # Long enough for the last job to come, and to wait its turn.
-            until = 2 * max(job.request.submitted_s for job in jobs) + 14 * _DAY_S
             _check_lendings(self.serving, cluster, until)
             lendings, _ = serving_load(dataclasses.replace(self.serving, seed=self.serving.seed + seed), cluster, until)
             options = dataclasses.replace(options, lendings=lendings)
         return Simulation(jobs, cluster, policy, options, recorder).run(on_progress)
+
+
+def _with_market(market: SpotMarket, cluster: Cluster, until_s: float, options: Options) -> Options:
+    if until_s / market.step_s * max(len(cluster.nodes), len(cluster.kinds)) > limits.MAX_LENDINGS:
+        raise UserError(
+            field="--market",
+            value=f"step_s={market.step_s:g}",
+            problem=f"prices for {until_s / _DAY_S:.0f} days are too many",
+            remedy="give a longer step_s or a shorter trace (--window)",
+        )
+    return dataclasses.replace(
+        options,
+        prices=price_steps(market, cluster, until_s),
+        lendings=takings(market, cluster, until_s),
+        notice_s=market.notice_s,
+    )
 
 
 def _check_lendings(serving: ServingLoad, cluster: Cluster, until_s: float) -> None:

@@ -38,6 +38,28 @@ def isoscale(cluster: Cluster, *words: str, code: int = 0, cwd: Path | None = No
     return done.stdout + done.stderr
 
 
+def check_analysis(cluster: Cluster, jobs: list[dict], out: Path) -> None:
+    isoscale(cluster, "analyze", str(cluster.state), "--out", str(out))
+    found = json.loads((out / "analysis.json").read_text())
+    assert found["format"] == "isoscale-service"
+    assert found["jobs"] == len(jobs)
+    by_state = {"finished": "passed", "failed": "failed", "cancelled": "killed"}
+    states = [
+        "rejected" if job["state"] == "failed" and job["started_s"] is None else by_state[job["state"]] for job in jobs
+    ]
+    for status, count in found["status"]["by_jobs"].items():
+        assert count == states.count(status), (status, found["status"])
+    started = [job for job in jobs if job["started_s"] is not None]
+    waited = [job["started_s"] - job["submitted_s"] for job in started]
+    ran = [job["ended_s"] - job["started_s"] for job in started]
+    for key, values in (("queue_s", waited), ("run_s", ran)):
+        figures = found[key]["all"]
+        assert figures["count"] == len(values)
+        assert figures["mean"] == pytest.approx(sum(values) / len(values), rel=1e-9), key
+    assert found["own"]["source"] == "service"
+    assert found["own"]["paused"] >= 1
+
+
 def test_a_day_of_a_service(cluster: Cluster, alone: Callable[[int, int], str], tmp_path: Path) -> None:
     cluster.serve("--policy", "easyscale", "--quotas", "team-b=1", "--pin")
     home = tmp_path / "home"
@@ -123,5 +145,10 @@ def test_a_day_of_a_service(cluster: Cluster, alone: Callable[[int, int], str], 
         (("serve", "--state", str(tmp_path / "other"), "--devices", "cpu*9999", "--pin"), "--pin=9999 devices: more"),
     ):
         assert said in isoscale(cluster, *words, code=2), words
+    # What the service says of its past is what the analysis says, and the simulator can do it again.
+    check_analysis(cluster, json.loads(isoscale(cluster, "jobs", "--json")), tmp_path / "analysis")
+    policies = ("--policy", "fifo,easyscale")
+    again = isoscale(cluster, "simulate", "--trace", str(cluster.state), "--cluster", "cpu*2", *policies)
+    assert "easyscale" in again
     assert cluster.stop() == 0
     assert "no service runs there" in isoscale(cluster, "jobs", code=2)

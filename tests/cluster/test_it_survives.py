@@ -14,7 +14,6 @@ import pytest
 
 from isoscale.cluster.process import live_executors
 from tests.cluster.conftest import SERVE, Cluster
-from tests.conftest import LONG
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -142,7 +141,7 @@ def test_a_pause_that_is_interrupted_is_carried_out(cluster: Cluster, alone: Cal
     assert shown.digest == alone(4, 2)
 
 
-@pytest.mark.parametrize("point", ["reclaim-asked", pytest.param("reclaim-free", marks=LONG)])
+@pytest.mark.parametrize("point", ["reclaim-asked", "reclaim-free"])
 def test_a_reclaim_that_is_interrupted_is_carried_out(
     cluster: Cluster, alone: Callable[[int, int], str], point: str
 ) -> None:

@@ -31,7 +31,7 @@ from isoscale.kinds import profile_named
 from isoscale.protocol.events import read_events
 from tests.docs.pages import ROOT, Block, all_blocks, commands
 
-_TIMEOUT_S = 100
+_TIMEOUT_S = 250
 _RUN = "runpy.run_path(sys.argv[0], run_name='__main__')"
 
 
@@ -45,9 +45,24 @@ class PageRun:
     events: list[dict[str, Any]] = field(default_factory=list)
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Blocks that say `long` are for `--long`."""
+
+    def is_left_out(item: pytest.Item) -> bool:
+        block = item.callspec.params.get("block") if hasattr(item, "callspec") else None
+        return isinstance(block, Block) and block.directive == "long"
+
+    if config.getoption("--long"):
+        return
+    config.hook.pytest_deselected(items=[item for item in items if is_left_out(item)])
+    items[:] = [item for item in items if not is_left_out(item)]
+
+
 @pytest.fixture(scope="session")
-def page_runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[PageRun]]]:
-    found = all_blocks()
+def page_runs(
+    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Future[PageRun]]]:
+    found = [block for block in all_blocks() if block.directive != "long" or pytestconfig.getoption("--long")]
     with_commands = {block.page for block in found if _is_run(block)}
     sessions: dict[str, list[Block]] = {}
     for block in found:

@@ -1,7 +1,8 @@
 """Reads the documentation: its pages, and the fenced blocks in them with the comment that stands above each.
 
-Directives are HTML comments on the line above a block: `not run: REASON`, `exit: CODE`, `file: NAME`, `runnable`,
-`raises` (the block below it shows the error), `help: COMMAND`, `diff: FILE FILE`, `events`.
+Directives are HTML comments on the line above a block: `not run: REASON`, `long` (run by `pytest --long` only),
+`exit: CODE`, `file: NAME`, `runnable`, `raises` (the block below it shows the
+error), `help: COMMAND`, `diff: FILE FILE`, `events`.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from isoscale.core.context import ContextSwitch
 from isoscale.core.reduction.exchange import LocalExchange
 from isoscale.core.streams import rng
 from isoscale.errors import UserError
-from isoscale.integrations.transformers import versions
+from isoscale.integrations.transformers import refusals, versions
 from isoscale.integrations.transformers.gathering import Prediction, gather, truncated
 from isoscale.integrations.transformers.keeping import is_timing
 from isoscale.integrations.transformers.reading import Reading, index_batches
@@ -141,21 +141,35 @@ def test_seconds_are_told_from_metrics() -> None:
     assert not is_timing("eval_loss")
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("fsdp", "full_shard"),
-        ("deepspeed", "zero.json"),
-        ("torch_compile", True),
-        ("fp16", True),
-        ("auto_find_batch_size", True),
-        ("train_sampling_strategy", "batch_rebalance"),
-        ("push_to_hub", True),
-        ("ddp_static_graph", True),
-        ("metric_for_best_model", "eval_runtime"),
-        ("accelerator_config", {"even_batches": False}),
-    ],
+REFUSED: tuple[tuple[str, Any], ...] = (
+    ("fsdp", "full_shard"),
+    ("deepspeed", "zero.json"),
+    ("parallelism_config", object()),
+    ("torch_compile", True),
+    ("use_liger_kernel", True),
+    ("fp16", True),
+    ("fp16_full_eval", True),
+    ("auto_find_batch_size", True),
+    ("enable_jit_checkpoint", True),
+    ("optim", "galore_adamw_layerwise"),
+    ("optim", "lomo"),
+    ("train_sampling_strategy", "batch_rebalance"),
+    ("push_to_hub", True),
+    ("skip_memory_metrics", False),
+    ("ddp_static_graph", True),
+    ("eval_use_gather_object", True),
+    ("save_on_each_node", True),
+    ("dataloader_persistent_workers", True),
+    ("metric_for_best_model", "eval_runtime"),
+    ("accelerator_config", {"even_batches": False}),
 )
+
+
+def test_every_refusal_is_tried() -> None:
+    assert {name for name, _ in REFUSED} == {*refusals._RULES, "accelerator_config"}
+
+
+@pytest.mark.parametrize(("name", "value"), REFUSED)
 def test_what_cannot_be_done_is_refused_by_name(name: str, value: Any, tmp_path: Path) -> None:
     from isoscale.integrations.transformers import TrainingArguments, world
 

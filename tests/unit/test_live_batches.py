@@ -187,6 +187,22 @@ def test_a_snapshot_holds_what_is_pending(at: int, stream: bool) -> None:
     assert again.batches.history == [BatchChange(3, 8), BatchChange(9, 2)]
 
 
+def test_how_long_a_pass_of_a_stream_is_counts_for_one_size_only() -> None:
+    """A pass has six or seven steps of 4; of the passes after a change nobody has seen one."""
+    here = Here({9: Wish(1, 2)})
+    places: list[tuple[int, int]] = []
+    step = here.step
+
+    def seen(**facts: Any) -> None:
+        places.append((facts["place"].batch, facts["place"].of))
+        step(**facts)
+
+    here.step = seen  # type: ignore[method-assign,assignment]
+    go(here, lambda job: script(job, stream=True))
+    begins = [number for number, (batch, _) in enumerate(places) if not batch]
+    assert [of for _, of in places] == [0] * begins[1] + [begins[1]] * (9 - begins[1]) + [0] * (len(places) - 9)
+
+
 def own_rule(job: Job, optimizer: torch.optim.Optimizer, old: int, new: int) -> None:
     optimizer.param_groups[0]["lr"] *= 0.5 + 0.4 * float(torch.rand(()))
     job.state["changes"] = job.state.get("changes", 0) + 1

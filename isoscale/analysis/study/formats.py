@@ -1,6 +1,6 @@
 """Which formats can be read, how one is recognised, and opening what a user names: a path, a window, several policies.
 
-A new source (a service's STATE) is one entry of FORMATS: a name, how to recognise it, a function from path to Trace.
+A new source is one entry of FORMATS: a name, how to recognise it, a function from path to Trace.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from isoscale.analysis.study.readers import acme, helios, pai, philly, runs, simulated, trace_jobs
+from isoscale.analysis.study.readers import acme, helios, pai, philly, runs, service, simulated, trace_jobs
 from isoscale.analysis.study.readers.events import LOG, is_log, is_simulated
 from isoscale.analysis.study.readers.times import EPOCH
 from isoscale.analysis.study.reading import Reading
@@ -49,6 +49,9 @@ FORMATS: Mapping[str, Format] = {
     "isoscale-simulated": Format(
         words="the event log of a simulated policy", recognises=simulated.recognises, read=simulated.read_simulated
     ),
+    "isoscale-service": Format(
+        words="the STATE of a cluster service", recognises=service.recognises, read=service.read_service
+    ),
     "isoscale-run": Format(
         words="a run's DIR, or a directory of such DIRs", recognises=runs.recognises, read=runs.read_runs
     ),
@@ -64,7 +67,7 @@ FORMATS: Mapping[str, Format] = {
     **{
         name: Format(words=f"a job list of {name}", recognises=_never, read=_job_list(name))
         for name in JOB_LISTS
-        if name != "philly-log"
+        if name not in ("philly-log", "isoscale-service")
     },
 }
 
@@ -145,13 +148,6 @@ def open_trace(source: Source, reading: Reading, format: str = "auto") -> Trace:
 
 
 def _detected(path: Path) -> str:
-    if path.is_dir() and (path / "cluster.sqlite").is_file():
-        raise UserError(
-            field="TRACE",
-            value=path,
-            problem="is the STATE of a service, which this version cannot read",
-            remedy="give the DIR of one of its jobs, STATE/jobs/ID",
-        )
     for name, format in FORMATS.items():
         try:
             if format.recognises(path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -27,7 +28,7 @@ class Resize:
 class OwnLog:
     """Of simulated policies and of real runs alike."""
 
-    #: "simulated" or "runs"
+    #: "simulated", "runs" or "service"
     source: str
     resizes: tuple[Resize, ...] = ()
     #: steps that were committed and done again, and the seconds that they took; None: the log does not tell
@@ -38,6 +39,8 @@ class OwnLog:
     wanted: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     #: device-seconds in which devices computed, per job; NaN if not known
     busy_s: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    #: seconds from when a forecast was made to the moment that it foretold, and to when that came, of starts and ends
+    forecasts: Mapping[str, tuple[tuple[float, float], ...]] = field(default_factory=dict)
     jobs_rejected: int = 0
     #: trials that failed and were tried again
     retries: int = 0

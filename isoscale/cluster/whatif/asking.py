@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from isoscale.cluster.engine import request_of
 from isoscale.cluster.forecast import Situation
 from isoscale.cluster.learning import Learner, devices_of, first_guess
+from isoscale.cluster.requests import request_of
 from isoscale.cluster.values import JobRecord
 from isoscale.cluster.whatif.question import MAX_JOBS, MAX_POLICIES, AskedJob, Question, Source, rate_tables
 from isoscale.errors import UserError

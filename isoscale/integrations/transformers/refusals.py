@@ -12,6 +12,8 @@ __all__ = ["check_arguments", "check_built", "check_model"]
 
 _PROCESSES = "isoscale places the logical workers itself, and averages as DDP does"
 _LEAVE_OUT = "leave it out"
+_LAYERWISE = ("galore_adamw", "galore_adamw_8bit", "galore_adafactor", "apollo_adamw")
+_IN_BACKWARD = frozenset({"lomo", "adalomo", *(f"{name}_layerwise" for name in _LAYERWISE)})
 
 #: by argument: what is refused, why, and the remedy
 _RULES: dict[str, tuple[Callable[[Any], bool], str, str]] = {
@@ -29,6 +31,11 @@ _RULES: dict[str, tuple[Callable[[Any], bool], str, str]] = {
         lambda value: not value,
         "executors use different amounts of memory, and logs must be equal on all of them",
         _LEAVE_OUT,
+    ),
+    "optim": (
+        lambda value: str(getattr(value, "value", value)) in _IN_BACKWARD,
+        "it updates weights within backward, before gradients are averaged",
+        "choose one that steps after it",
     ),
     "ddp_static_graph": (bool, "DDP's static_graph has no counterpart", _LEAVE_OUT),
     "eval_use_gather_object": (bool, "objects are not gathered, only tensors", "return tensors"),

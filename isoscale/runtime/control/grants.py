@@ -67,6 +67,8 @@ def write_grant(directory: Path, grant: DeviceGrant) -> bool:
         there = read_grant(directory)
         if there is not None and there.number > grant.number:
             return False
+        if there == grant:
+            return True
         fresh = control / f".{_NAME}.{os.getpid()}"
         write_text_synced(fresh, msgspec.json.encode(grant).decode())
         os.replace(fresh, control / _NAME)

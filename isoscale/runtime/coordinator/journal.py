@@ -7,6 +7,8 @@ replaced. A disk that is full costs a warning: events wait in memory until they 
 from __future__ import annotations
 
 import contextlib
+from array import array
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -77,6 +79,8 @@ class RunResult:
     #: as it was last measured
     noise_scale: float | None = None
     noise_skipped: int = 0
+    #: of all logical workers, in committed steps
+    samples: int = 0
     num_rescales: int = 0
     num_lost: int = 0
 
@@ -98,6 +102,8 @@ class Journal:
         self.reached = self.attempts = 0
         #: ids below this one were used by an earlier coordinator
         self.num_executors = 0
+        #: steps in order, and the samples of all up to each
+        self._counted, self._samples = array("q"), array("q")
         #: how the batch size was changed, by step
         self._batches: dict[int, BatchChange] = {}
         #: requests that an earlier coordinator has accepted and not answered, by id; and the highest id
@@ -124,6 +130,7 @@ class Journal:
             self._told_at = _seconds(event.get("t"), self._told_at)
             self._began = self._told_at if number == 0 else self._began
             if event["event"] == "step":
+                self._count(event["step"], event.get("samples", 0))
                 self.result.step, self.result.loss = event["step"], _number(event["loss"])
                 if event["step"] > self.reached:
                     self.reached, self.attempts = event["step"], 0
@@ -157,6 +164,7 @@ class Journal:
     def rewind(self, step: int) -> None:
         """Training goes on from a checkpoint: steps after it come again."""
         self.result.step = step
+        self._rewind_samples(step)
 
     def write(self, event: str, **fields: Any) -> None:
         if event in ("executor_lost", "rescale"):
@@ -186,6 +194,18 @@ class Journal:
             return error.strerror or str(error)
         return ""
 
+    def _count(self, step: int, samples: int) -> None:
+        """A step that is done again, after a return to a checkpoint, counts once."""
+        self._rewind_samples(step - 1)
+        self.result.samples += samples
+        self._counted.append(step)
+        self._samples.append(self.result.samples)
+
+    def _rewind_samples(self, step: int) -> None:
+        place = bisect_right(self._counted, step)
+        del self._counted[place:], self._samples[place:]
+        self.result.samples = self._samples[-1] if self._samples else 0
+
     # ---- what executors report ----
 
     def on_step(self, message: m.StepDone, late_s: float = 0.0) -> None:
@@ -198,6 +218,7 @@ class Journal:
         self.result.noise_skipped = max(self.result.noise_skipped, message.noise_skipped)
         self.result.step, self.result.loss = message.step, message.loss
         self.result.epoch, self.result.total = message.epoch, message.total
+        self._count(message.step, message.samples)
         self._write(
             "step",
             {
@@ -210,6 +231,7 @@ class Journal:
                 "loader": message.loader,
                 "batch": message.batch,
                 "of": message.of,
+                "samples": message.samples,
                 **({} if message.noise_scale is None else {"noise_scale": message.noise_scale}),
                 **({"noise_skipped": message.noise_skipped} if message.noise_skipped else {}),
             },
@@ -301,6 +323,7 @@ class Journal:
             "exit_code": result.exit_code,
             "step": result.step,
             "digest": result.digest,
+            "samples": result.samples,
             "loss": result.loss if result.loss is None or result.loss == result.loss else str(result.loss),
             "seconds": round(result.seconds, 3),
             "began": round(self._began, 3),

@@ -66,6 +66,7 @@ def status_of(
         "generation": membership.current,
         "step": result.step,
         "total": result.total or membership.spec.until,
+        "samples": result.samples,
         "epoch": result.epoch,
         "loss": result.loss,
         "steps_per_s": round(1 / membership.step_s, 3) if membership.step_s else None,

@@ -62,7 +62,9 @@ class StreamLoader(Loader):
     def __init__(self, loop: TrainingLoop, name: str, batches: StreamBatches, *, train: bool) -> None:
         super().__init__(loop, name, batches.carried, train=train)
         self._made, self._stream = batches, batches.stream
+        #: of the last whole pass with batches of one size, the present one; 0 if there was none
         self._last_num_steps = 0
+        self._has_one_size = True
         #: of a size that is tried: the state before, and what is told if it is taken
         self._before: Tree = {}
         self._untold: list[Callable[[], None]] | None = None
@@ -79,6 +81,7 @@ class StreamLoader(Loader):
         return self._stream.counts()
 
     def _begin_pass(self) -> None:
+        self._has_one_size = True
         seeds = self._loop.engine.contexts.draw_base_seeds() if self._made.draws else []
         self._made.begin(self._loop.epoch, seeds)
 
@@ -102,7 +105,7 @@ class StreamLoader(Loader):
             else:
                 break
         if move == "end":
-            self._last_num_steps = self.index
+            self._last_num_steps = self.index if self._has_one_size else 0
             self._tell("pass_ended", steps=self.index)
         return move == "step"
 
@@ -112,6 +115,7 @@ class StreamLoader(Loader):
     def try_size(self, size: int) -> bool:
         """The rule runs with it from here on, whether there is a step or not."""
         self._before, self._untold = self.batches.state(), []
+        self._has_one_size, self._last_num_steps = False, 0
         self._made.resize(size)
         has_step = self._has_next()
         if not has_step and self.index:

@@ -113,7 +113,7 @@ class Autoscaler:
 
         def batch(job: JobView, devices: Planned) -> int:
             kind, count = devices
-            if held_by_kind(state.cluster, job.allocation) == {kind: count}:
+            if held_by_kind(state.cluster, job.allocation) == {kind: count} and not job.request.batch_sizes:
                 return job.batch  # same devices: the batch in use stays, or the job would restart for it
             fixed = self._fixed_batch(job)
             return fixed or job.speed.best_batch(packed_shape(kind, count, sizes_of[kind]))
@@ -224,6 +224,8 @@ class Autoscaler:
         if self._batch == "random":
             # By the job's number, so that it keeps its batch and no other job's draw matters.
             draw = np.random.default_rng([self._seed, job.order])
+            if request.batch_sizes:
+                return int(draw.choice(request.batch_sizes))
             return int(draw.integers(max(1, request.min_batch), request.max_batch + 1))
         return request.max_batch if self._batch == "max" else max(1, request.min_batch)
 

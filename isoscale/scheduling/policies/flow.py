@@ -28,6 +28,8 @@ from isoscale.scheduling.allocation import Target, decisions_for
 from isoscale.scheduling.autoscaler import allocate
 from isoscale.scheduling.changes import movable_part, restart_s
 from isoscale.scheduling.choice import Choices, choose
+from isoscale.scheduling.fairness import FairShares
+from isoscale.scheduling.money import dollars_per_s, worth_in_dollars
 from isoscale.scheduling.objectives import efficient_only, option_values, sizes_of
 from isoscale.scheduling.options import DeviceOptions, device_options
 from isoscale.scheduling.packing import Counts, Packer
@@ -43,6 +45,8 @@ Floats = NDArray[np.float64]
 # A higher priority outweighs everything that lower ones could gain; so does having waited for long.
 _PRIORITY_FACTOR = 1e4
 _PATIENCE_BONUS = 1e6
+#: so many times what the most valuable option of any job is worth is what a job is that falls behind its fair share
+_PROMISE_FACTOR = 10.0
 #: what is expected of a job that declares no work, beyond what it has had: so many times what active jobs have had on
 #: average, and at least so many seconds on one device
 _EXPECTED_FACTOR = 2.0
@@ -59,7 +63,14 @@ class Flow:
     work, so that the policy knows no more than Pollux does; `mix` False keeps every job on one kind at a time.
 
     `trust` is how many times the devices that a model was measured on a job may be given; on k devices beyond the p
-    measured ones a model is believed (p / k)^`doubt` of its rate: what was not seen yet is rarely as good.
+    measured ones a model is believed (p / k)^`doubt` of its rate: what was not seen yet is rarely as good. A job holds
+    as few devices as it can until it has run for `trial_s`: errors that show at once cost one device, not many.
+
+    `pause_s` is what pausing a job costs it, starting again included; 0 where that is little beside a job's length.
+    Where jobs are about as short as starting them, they would otherwise pause each other again and again.
+
+    `bound` is what `--objective fairness` promises; `hour_worth` are the dollars that an hour of waiting costs under
+    `--objective cost`.
     """
 
     interval_s = 60.0
@@ -75,6 +86,10 @@ class Flow:
         mix: bool = True,
         trust: float = 4.0,
         doubt: float = 0.1,
+        trial_s: float = 0.0,
+        pause_s: float = 0.0,
+        bound: float = 1.5,
+        hour_worth: float = 1.0,
     ) -> None:
         self._horizon_s = horizon_s
         self._declared = declared
@@ -82,8 +97,15 @@ class Flow:
         self._mix = mix
         self._trust = trust
         self._doubt = doubt
+        self._trial_s = trial_s
+        self._pause_s = pause_s
+        self._bound = bound
+        self._hour_worth = hour_worth
+        self._shares = FairShares()
 
     def decide(self, state: ClusterState) -> list[Decision]:
+        if state.objective == "fairness":
+            self._shares = self._shares.after(state)
         state = movable_part(state)
         jobs = active_jobs(state)
         capacity = [state.capacity_of[kind] for kind in state.cluster.kinds]
@@ -123,14 +145,47 @@ class Flow:
             all_declared=all(self._is_declared(state, job) for job in jobs),
             interval_s=state.interval_s,
         )
+        if state.objective == "cost":
+            worth = self._worth_in_dollars(state, options, worth)
+            values = [weight * one.rates for weight, one in zip(worth, options, strict=True)]
+        elif state.objective == "fairness":
+            values = self._with_shares(jobs, options, values)
         charged = [
             self._charge(state, job, one, value, work)
             for job, one, value, work in zip(jobs, options, values, remaining, strict=True)
         ]
+        if state.objective == "cost":
+            # Devices cost the same whether the job trains on them or stands still.
+            charged = [
+                value - dollars_per_s(one, state.cluster.kinds, state.prices)
+                for value, one in zip(charged, options, strict=True)
+            ]
         return options, charged, worth
+
+    def _worth_in_dollars(self, state: ClusterState, options: Sequence[DeviceOptions], weights: Floats) -> Floats:
+        kinds, usual = state.cluster.kinds, state.usual_prices
+        return np.array(
+            [
+                worth_in_dollars(one, dollars_per_s(one, kinds, usual), self._hour_worth, float(weight))
+                for one, weight in zip(options, weights, strict=True)
+            ]
+        )
+
+    def _with_shares(
+        self, jobs: Sequence[JobView], options: Sequence[DeviceOptions], values: Sequence[Floats]
+    ) -> list[Floats]:
+        """Values with the promise first: what a job needs that falls behind outweighs what all others gain."""
+        needs = self._shares.needs(self._bound)
+        promise = _PROMISE_FACTOR * max((float(value.max(initial=0.0)) for value in values), default=0.0)
+        return [
+            value + promise * np.minimum(1.0, one.rates / needs[job.name]) if job.name in needs else value
+            for job, one, value in zip(jobs, options, values, strict=True)
+        ]
 
     def _options(self, state: ClusterState, job: JobView) -> DeviceOptions:
         most = trusted_devices(job.speed, self._trust)
+        if self._trial_s and job.running_s(state.now) < self._trial_s:
+            most = 1
         if most:
             most = max(most, job.request.min_devices)
         options = device_options(state.cluster, state.capacity_of, job.request, job.speed, most=most, mix=self._mix)
@@ -158,6 +213,12 @@ class Flow:
             if state.now - job.since_s >= self._patience_s:
                 values = np.where(values > 0, values + _PATIENCE_BONUS * max(1.0, float(values.max())), values)
             return values
+        same = options.index_of(_held(state, job))
+        if self._pause_s and same >= 0 and options.rates[same] > 0:
+            # Any devices spare it the pause; the nearer its end, the less a pause is worth.
+            left_s = min(self._horizon_s, work / float(options.rates[same]))
+            spared = float(values[same]) * self._pause_s / max(left_s, 1e-9)
+            values = np.where(values > 0, values + spared, values)
         cost = restart_s(state, job)
         if not cost:
             return values
@@ -170,7 +231,6 @@ class Flow:
         spent = changes * cost / (held_s + cost)
         if spent > _MOST_SPENT:
             charge = np.minimum(0.9, np.maximum(charge, spent))
-        same = options.index_of(_held(state, job))
         if same >= 0:
             charge[same] = 0.0
         return np.asarray(values * (1.0 - charge))

@@ -26,7 +26,7 @@ from isoscale.scheduling.options import table_options
 from isoscale.scheduling.packing import Counts, Packer
 from isoscale.scheduling.policies.counting import Kinds, active_jobs, by_kind, capacity_of, kinds_of, rate_table
 from isoscale.scheduling.policy import register
-from isoscale.scheduling.state import ClusterState, Decision, JobView, held_by_kind
+from isoscale.scheduling.state import Allocation, ClusterState, Decision, JobView, held_by_kind, shape_of
 from isoscale.scheduling.throughput import trusted_devices
 
 __all__ = ["Pollux"]
@@ -39,7 +39,8 @@ HORIZON_S = 600.0
 
 @register("pollux", summary="Pollux's goodput objective, solved exactly")
 class Pollux:
-    """Goodput fairness. A job's batch is its own affair: it tunes it to its devices (decisions carry batch 0).
+    """Goodput fairness. A job tunes its batch to its devices itself (decisions carry batch 0), unless it can only be
+    told one of a few sizes: then the best of them on its devices.
 
     `kinds` "preferred" plans every job on its preferred kind, each kind by itself.
     """
@@ -60,7 +61,9 @@ class Pollux:
         packer = Packer(state=state, worth=worth, horizon_s=HORIZON_S)
         jobs = [job for job in active_jobs(state) if job.name in worth]
         placed = packer.pack(jobs, sizes)
-        return decisions_for(state, {name: Target(where) for name, where in placed.items()})
+        views = {job.name: job for job in jobs}
+        targets = {name: Target(where, _batch(state, views[name], where)) for name, where in placed.items()}
+        return decisions_for(state, targets)
 
     def _by_kind(self, state: ClusterState) -> tuple[dict[str, Counts], dict[str, float]]:
         """Each kind by itself: devices of each job, and the worth of a unit of its work."""
@@ -118,6 +121,10 @@ class Pollux:
         cost = self._restart_s if job.request.restart_s is None else job.request.restart_s
         age = state.now - job.request.submitted_s
         return max(max(age - job.num_restarts * cost, 0.0) / max(age + cost, 1e-9), 1e-2)
+
+
+def _batch(state: ClusterState, job: JobView, allocation: Allocation) -> int:
+    return job.speed.best_batch(shape_of(state.cluster, allocation)) if job.request.batch_sizes else 0
 
 
 def _values(rates: Floats, base: float, factors: Floats, nodes_per_device: float) -> Floats:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from isoscale.errors import UserError
-from isoscale.sim.traces import elasticflow, own, philly, pollux, tiresias
+from isoscale.sim.traces import elasticflow, own, philly, pollux, service, tiresias
 from isoscale.sim.traces.gavel import read_gavel
 from isoscale.sim.traces.record import OnBad, TraceJob, open_text
 
@@ -33,6 +33,7 @@ FORMATS: dict[str, Reader] = {
     "elasticflow": elasticflow.read_elasticflow,
     "itp": elasticflow.read_itp,
     "tiresias": tiresias.read_tiresias,
+    "isoscale-service": service.read_service,
 }
 
 # The first whose columns are all there; ElasticFlow's lists have Tiresias's number of devices and duration, too.
@@ -66,7 +67,9 @@ def read_trace(path: Path, format: str = "auto") -> list[TraceJob]:
 
 
 def detect_format(path: Path) -> str:
-    """The format by the first line that is no comment."""
+    """The format by the first line that is no comment; of a directory, by what is in it."""
+    if service.is_state(path):
+        return "isoscale-service"
     with open_text(path) as file:
         try:
             first = next((line for line in file if line.strip() and not line.startswith("#")), "")

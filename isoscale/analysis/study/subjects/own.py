@@ -52,7 +52,13 @@ def own(trace: Trace) -> Finding:
         "retries": log.retries,
         "allocation": _allocation(trace, log),
     }
-    missing = {"own.forecast_errors": trace.lacking("forecast", "forecasts (a service's STATE)")}
+    missing = {}
+    if log.forecasts:
+        figures["forecast_errors"] = {
+            what: spread(np.array([came - told for told, came in pairs])) for what, pairs in log.forecasts.items()
+        }
+    else:
+        missing["own.forecast_errors"] = trace.lacking("forecast", "forecasts (a service's STATE)")
     if log.steps_redone is None:
         missing["own.steps_redone"] = trace.lacking("redone", "steps done again")
     if log.source == "simulated":

@@ -1,0 +1,46 @@
+"""A training with Hugging Face's Trainer that lingers in every step until there is a file `hurry` in the folder that it
+is given, where it leaves its checkpoints too."""
+
+import sys
+import time
+from pathlib import Path
+
+import torch
+from torch.utils.data import TensorDataset
+from transformers import GPT2Config, GPT2LMHeadModel, TrainerCallback, set_seed
+
+from isoscale.integrations.transformers import Trainer, TrainingArguments
+
+
+class Lingering(TrainerCallback):
+    def on_step_end(self, args, state, control, **rest):
+        deadline = time.monotonic() + 0.2 * (1 + state.global_step)
+        while not (OUT / "hurry").exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+
+
+def collate(rows):
+    ids = torch.stack([row[0] for row in rows])
+    return {"input_ids": ids, "labels": ids}
+
+
+OUT = Path(sys.argv[1])
+set_seed(3)
+data = TensorDataset(torch.randint(32, (90, 8), generator=torch.Generator().manual_seed(1)))
+trainer = Trainer(
+    GPT2LMHeadModel(GPT2Config(vocab_size=32, n_positions=8, n_embd=16, n_layer=1, n_head=2)),
+    TrainingArguments(
+        output_dir=str(OUT),
+        per_device_train_batch_size=2,
+        gradient_accumulation_steps=2,
+        num_train_epochs=2,
+        save_steps=5,
+        logging_steps=3,
+        report_to=[],
+        disable_tqdm=True,
+    ),
+    train_dataset=data,
+    data_collator=collate,
+    callbacks=[Lingering()],
+)
+trainer.train()
