@@ -12,13 +12,13 @@ const MARGIN = 20;
 const LONGEST = 4000;
 
 export function logs(base) {
-  const address = addressState({ tab: "overview", source: "" }, () => {});
+  const address = addressState({ source: "" });
   let log = null;
   let following = true;
   let found = [];
   let needle = "";
   let busy = false;
-  const sources = h("select", { "aria-label": "Which log", onchange: () => address.set({ source: sources.value }) || open(sources.value) });
+  const sources = h("select", { "aria-label": "Which log", onchange: () => (address.set({ source: sources.value }), attempt(() => open(sources.value))) });
   const search = h("input", { type: "search", "data-search": true, "data-log-search": true, placeholder: "Search this log  ( / )", "aria-label": "Search this log" });
   const follow = h("button", { type: "button", class: "chip", "aria-pressed": "true", "data-follow": true, onclick: () => setFollow(!following) }, "Follow");
   const said = h("span", { class: "small quiet" });
