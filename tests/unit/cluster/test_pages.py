@@ -126,9 +126,7 @@ def test_commands_are_those_that_a_shell_takes(tmp_path: Path) -> None:
     found = commands_of(tmp_path, 3)
     words = shlex.split(found.verify)
     assert words[:3] == ["isoscale", "verify", "/a dir/$(rm).py"]
-    assert words[3:] == ["--workers", "4", "--seed", "7", "--batch-plan", "0:32,400:64", "--", "--lr"] + [
-        "0.1; rm -rf /"
-    ]
+    assert words[3:] == ["--workers", "4", "--seed", "7", "--batch-plan", "0:32,400:64", "--", "--lr", "0.1; rm -rf /"]
     assert shlex.split(found.replay) == ["isoscale", "replay", str(tmp_path), "--step", "3"]
     assert f"--like {tmp_path}" in found.again
     (tmp_path / "control" / "job.json").write_text('{"spec": []}')
