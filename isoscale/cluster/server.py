@@ -22,10 +22,12 @@ from isoscale.cluster.api.routes import make_routes
 from isoscale.cluster.service import Configuration, Service
 from isoscale.errors import UserError
 
-__all__ = ["Listening", "Server", "address_of", "bound", "check", "configured", "serve"]
+__all__ = ["BEGIN_AGAIN", "Listening", "Server", "address_of", "bound", "check", "configured", "serve"]
 
 _log = logging.getLogger(__name__)
 
+#: instead of an exit code: begin again, with the devices that there are now
+BEGIN_AGAIN = -1
 _LOG_BYTES, _LOG_FILES = 10 * 2**20, 3
 #: requests at once, and headers of one; more wait or are refused
 _MAX_CONNECTIONS, _MAX_HEADER_BYTES = 500, 32 * 1024
@@ -52,7 +54,7 @@ class Listening:
 
 
 def serve(configuration: Configuration, listening: Listening, on_ready: Callable[[str, Service], None]) -> int:
-    """Until SIGINT or SIGTERM; jobs go on. Raises UserError. 1 if the service had to give up."""
+    """Until SIGINT or SIGTERM; jobs go on. Raises UserError. 1 if the service had to give up, or BEGIN_AGAIN."""
     check(listening)
     service = Service(configuration)
     try:
@@ -72,6 +74,8 @@ def serve(configuration: Configuration, listening: Listening, on_ready: Callable
         service.announce(url)
         _log.info("serving %s, policy %s", url, configuration.policy)
         asyncio.run(server.serve(sockets=[listener]))
+        if service.begins_again:
+            return BEGIN_AGAIN
         return 1 if not service.is_well() else 0
     finally:
         service.close()

@@ -33,9 +33,10 @@ class Cluster:
         self.state = state
         self.process: subprocess.Popen[bytes] | None = None
 
-    def serve(self, *options: str, fault: str = "", devices: str = "cpu*2", ready: bool = True) -> None:
+    def serve(self, *options: str, fault: str = "", devices: str | None = "cpu*2", ready: bool = True) -> None:
         variables = {env.SERVICE_FAULT: fault} if fault else {}
-        command = [sys.executable, "-c", SERVE, "serve", "--state", str(self.state), "--devices", devices, *options]
+        command = [sys.executable, "-c", SERVE, "serve", "--state", str(self.state), *options]
+        command += ["--devices", devices] if devices is not None else []
         if self.process is not None:
             self.process.wait(120)  # one that was killed, or killed itself
         with (self.state.parent / "serve.log").open("ab") as log:
