@@ -28,6 +28,7 @@ _PAGES = (
     "benchmarks.recipes.page",
     "benchmarks.scale.figures",
     "benchmarks.scale.page",
+    "benchmarks.simulate.page",
 )
 _COMMAND = re.compile(r"^    (python -m (benchmarks[\w.]*)[^#(\n]*)", re.MULTILINE)
 

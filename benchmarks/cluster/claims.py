@@ -104,9 +104,31 @@ def serving(result: Result) -> Iterator[Row]:
     )
 
 
+def cluster_pages(result: Result) -> Iterator[Row]:
+    pages = [row for row in result["rows"] if row["what"] != "update"]
+    slowest = max(pages, key=lambda row: row["paint_ms"])
+    latest = max(pages, key=lambda row: row["data_ms"])
+    yield (
+        f"first paint of each of {len(pages)} pages in Chromium, 10,000 jobs and 64 devices, a job of a million steps",
+        f"under {slowest['limit_ms']:.0f} ms, median of {slowest['visits']} visits each",
+        f"at most {slowest['paint_ms']:.0f} ms ({slowest['what']}); first data at most {latest['data_ms']:.0f} ms "
+        f"({latest['what']})",
+        verdict(all(row["meets"] for row in pages)),
+    )
+    for row in result["rows"]:
+        if row["what"] == "update":
+            yield (
+                f"from a change of a job to the page that shows it, {row['changes']} times",
+                f"under {row['limit_s']:.0f} s",
+                f"median {row['median_s']:.2f} s, at most {row['worst_s']:.2f} s",
+                verdict(row["meets"]),
+            )
+
+
 PARTS: Parts = {
     "cluster_load": cluster_load,
     "cluster_moves": cluster_moves,
+    "cluster_pages": cluster_pages,
     "cluster_reclaims": cluster_reclaims,
     "simulated_against_real": simulated_against_real,
     "serving": serving,
