@@ -24,6 +24,7 @@ PAGE = HERE / "README.md"
 #: started by hand too, but they make pages from results
 _PAGES = (
     "benchmarks.batches.figures",
+    "benchmarks.cluster.figures",
     "benchmarks.recipes.page",
     "benchmarks.scale.figures",
     "benchmarks.scale.page",

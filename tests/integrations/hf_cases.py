@@ -3,31 +3,25 @@
     torchrun --nproc_per_node N hf_cases.py stock OUT CASE...     the stock class, one process per rank
     ISOSCALE_WORKERS=N python hf_cases.py alone OUT CASE...       isoscale's class, all logical workers in one process
     isoscale run hf_cases.py ... -- elastic OUT CASE              isoscale's class on executors
+    python hf_cases.py serve                                      both of the former, after one import for all
 
 Each leaves OUT/CASE/result.pt: weights, optimizer, schedule, logs, metrics, flops.
 """
 
+import json
 import os
 import random
 import sys
+import traceback
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+import transformers
 from torch.utils.data import Dataset, IterableDataset
-
-MODE = sys.argv[1] if __name__ == "__main__" else "stock"
-if MODE == "stock":
-    from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments, Trainer, TrainingArguments
-else:
-    from isoscale.integrations.transformers import (
-        Seq2SeqTrainer,
-        Seq2SeqTrainingArguments,
-        Trainer,
-        TrainingArguments,
-    )
-from transformers import (  # noqa: E402
+from transformers import (
     BertConfig,
     BertForMaskedLM,
     BertForSequenceClassification,
@@ -41,7 +35,20 @@ from transformers import (  # noqa: E402
     set_seed,
 )
 
+sys.path.insert(0, str(Path(__file__).parent))
+from hf_offered import OFFERED
+
 VOCABULARY = 64
+#: the module whose classes this process uses
+HF: Any = transformers
+
+
+def use(mode: str) -> None:
+    global HF
+    if mode != "stock":
+        from isoscale.integrations import transformers as elastic
+
+        HF = elastic
 
 
 class Rows(Dataset):
@@ -128,7 +135,7 @@ def tokens(shown: Any) -> dict[str, float]:
 
 
 def arguments(out: Path, **more: Any) -> Any:
-    kind = more.pop("kind", TrainingArguments)
+    kind = more.pop("kind", None) or HF.TrainingArguments
     defaults = {
         "per_device_train_batch_size": 4,
         "per_device_eval_batch_size": 4,
@@ -155,13 +162,13 @@ def bert(kind: Any, **more: Any) -> Any:
 def causal(out: Path, **more: Any) -> Any:
     args = arguments(out, **more)
     set_seed(7)
-    return Trainer(gpt(), args, train_dataset=Rows(45, 1), eval_dataset=Rows(13, 2), data_collator=for_causal)
+    return HF.Trainer(gpt(), args, train_dataset=Rows(45, 1), eval_dataset=Rows(13, 2), data_collator=for_causal)
 
 
 def masked(out: Path, **more: Any) -> Any:
     args = arguments(out, **{"eval_strategy": "steps", "eval_steps": 3, **more})
     set_seed(7)
-    return Trainer(
+    return HF.Trainer(
         bert(BertForMaskedLM), args, train_dataset=Rows(45, 1), eval_dataset=Rows(13, 2), data_collator=for_masked
     )
 
@@ -171,7 +178,7 @@ def classes(out: Path, **more: Any) -> Any:
     callbacks = more.pop("callbacks", None)
     args = arguments(out, **{**defaults, **more})
     set_seed(7)
-    return Trainer(
+    return HF.Trainer(
         bert(BertForSequenceClassification, num_labels=3),
         args,
         train_dataset=Rows(45, 1),
@@ -186,7 +193,7 @@ def images(out: Path, **more: Any) -> Any:
     args = arguments(out, **{"eval_strategy": "epoch", "max_grad_norm": 0.5, **more})
     set_seed(7)
     config = ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic", num_labels=4)
-    return Trainer(
+    return HF.Trainer(
         ResNetForImageClassification(config),
         args,
         train_dataset=Images(45, 1),
@@ -197,12 +204,12 @@ def images(out: Path, **more: Any) -> Any:
 
 def translation(out: Path, **more: Any) -> Any:
     defaults = {"predict_with_generate": True, "generation_max_length": 8, "eval_strategy": "epoch"}
-    args = arguments(out, kind=Seq2SeqTrainingArguments, **{**defaults, **more})
+    args = arguments(out, kind=HF.Seq2SeqTrainingArguments, **{**defaults, **more})
     set_seed(7)
     config = T5Config(
         vocab_size=VOCABULARY, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=2, decoder_start_token_id=0
     )
-    return Seq2SeqTrainer(
+    return HF.Seq2SeqTrainer(
         T5ForConditionalGeneration(config),
         args,
         train_dataset=Rows(45, 1),
@@ -215,7 +222,7 @@ def translation(out: Path, **more: Any) -> Any:
 def stream(out: Path, **more: Any) -> Any:
     args = arguments(out, **{"max_steps": 9, "gradient_accumulation_steps": 2, **more})
     set_seed(7)
-    return Trainer(gpt(), args, train_dataset=Stream(45, 1), eval_dataset=Rows(13, 2), data_collator=for_masked)
+    return HF.Trainer(gpt(), args, train_dataset=Stream(45, 1), eval_dataset=Rows(13, 2), data_collator=for_masked)
 
 
 def offered(optim: str, schedule: str, **more: Any) -> Any:
@@ -223,17 +230,6 @@ def offered(optim: str, schedule: str, **more: Any) -> Any:
     return lambda out: causal(out, **kwargs, **more)
 
 
-#: every other optimizer that needs no further package, and every other schedule
-OFFERED = (
-    ("adamw_torch", "constant", {"adam_beta2": 0.98, "weight_decay": 0.1}),
-    ("adamw_torch_fused", "inverse_sqrt", {"warmup_steps": 2}),
-    ("adagrad", "cosine_with_restarts", {"lr_scheduler_kwargs": {"num_cycles": 2}}),
-    ("rmsprop", "polynomial", {"lr_scheduler_kwargs": {"power": 2.0}, "warmup_steps": 2}),
-    ("sgd", "constant_with_warmup", {"warmup_steps": 3}),
-    ("adamw_torch", "cosine_with_min_lr", {"lr_scheduler_kwargs": {"min_lr_rate": 0.1}}),
-    ("adamw_torch", "cosine_warmup_with_min_lr", {"lr_scheduler_kwargs": {"min_lr_rate": 0.1}, "warmup_steps": 2}),
-    ("adamw_torch", "warmup_stable_decay", {"lr_scheduler_kwargs": {"num_decay_steps": 3}, "warmup_steps": 2}),
-)
 BEST = {"save_strategy": "steps", "save_steps": 2, "load_best_model_at_end": True, "save_total_limit": 1}
 CASES = {
     "causal": causal,
@@ -318,18 +314,70 @@ def do_steps_again() -> None:
     StepEngine.finish, StepEngine.seal_end = finish_or_throw_away, seal_end_once
 
 
-def main() -> None:
-    out, names = Path(sys.argv[2]), sys.argv[3:]
-    if os.environ.get("HF_AGAIN"):
+def run_cases(mode: str, out: Path, names: list[str], *, again: bool = False) -> None:
+    use(mode)
+    if again:
         do_steps_again()
     for name in names:
-        if MODE != "alone":
+        if mode != "alone":
             run_case(name, out)
-        elif (child := os.fork()) == 0:  # a process trains once
-            run_case(name, out)
-            sys.exit(0)
-        elif os.waitpid(child, 0)[1]:
+        elif not forked([lambda name=name: run_case(name, out)]):  # a process trains once
             sys.exit(f"{name} failed")
+
+
+def forked(works: list[Any]) -> bool:
+    """Each in a process of its own, all at once. Whether all went well."""
+    children = []
+    for work in works:
+        if (child := os.fork()) == 0:
+            code = 1
+            try:
+                work()
+                code = 0
+            finally:
+                if code:
+                    traceback.print_exc()
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(code)
+        children.append(child)
+    codes = [os.waitpid(child, 0)[1] for child in children]
+    return not any(codes)
+
+
+def as_rank(rank: int, count: int, store: Any, out: Path, names: list[str]) -> None:
+    """What torchrun gives a process, and what it runs."""
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    run_cases("stock", out, names)
+
+
+def as_logical_workers(count: int, out: Path, names: list[str], *, again: bool) -> None:
+    os.environ["ISOSCALE_WORKERS"] = str(count)
+    run_cases("alone", out, names, again=again)
+
+
+def serve() -> None:
+    """A line of JSON asks for trainings: mode, count, out, cases. The answer is a line: whether all went well.
+
+    Transformers are imported once, which takes longer than most of the trainings.
+    """
+    for line in sys.stdin:
+        mode, count, out, names = json.loads(line)
+        if mode == "stock":
+            store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+            works = [partial(as_rank, rank, count, store, Path(out), names) for rank in range(count)]
+        else:
+            works = [partial(as_logical_workers, count, Path(out), names, again=mode == "again")]
+        print(json.dumps(forked(works)), file=sys.__stdout__, flush=True)
+
+
+def main() -> None:
+    if sys.argv[1] == "serve":
+        sys.stdout = sys.stderr  # what trainings print
+        serve()
+    else:
+        run_cases(sys.argv[1], Path(sys.argv[2]), sys.argv[3:])
 
 
 if __name__ == "__main__":

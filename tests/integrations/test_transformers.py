@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from isoscale.testing import faults, start
 
 pytest.importorskip("accelerate")
 
-from tests.integrations.hf_cases import OFFERED
+from tests.integrations.hf_offered import OFFERED
 
 SCRIPT = Path(__file__).with_name("hf_cases.py")
 #: seconds, rates
@@ -51,12 +51,44 @@ pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(600)]
 Run = Callable[..., Path]
 
 
+class Trainings:
+    """Processes that are forked from one that has imported everything."""
+
+    def __init__(self, log: Path) -> None:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, str(SCRIPT), "serve"]
+        self._log, pipe = log, subprocess.PIPE
+        with log.open("wb") as output:
+            self._server = subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, stderr=output, text=True)
+
+    def run(self, mode: str, count: int, out: Path, *cases: str) -> None:
+        assert self._server.stdin is not None
+        assert self._server.stdout is not None
+        self._server.stdin.write(json.dumps([mode, count, str(out), cases]) + "\n")
+        self._server.stdin.flush()
+        answer = self._server.stdout.readline()
+        assert answer == "true\n", f"{mode} {count} {cases}: {answer}\n{self._log.read_text()[-4000:]}"
+
+    def close(self) -> None:
+        self._server.communicate()
+
+
 @pytest.fixture(scope="session")
-def stock(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """The stock class under torchrun; each set of trainings is run once."""
+def trainings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trainings]:
+    server = Trainings(tmp_path_factory.mktemp("trainings") / "log")
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def stock(tmp_path_factory: pytest.TempPathFactory, trainings: Trainings, request: pytest.FixtureRequest) -> Run:
+    """The stock class with as many processes, which with --long torchrun starts; each set of trainings is run once."""
     made: dict[tuple[int, tuple[str, ...]], Path] = {}
 
     def run(num_processes: int, *cases: str) -> Path:
+        if (num_processes, cases) not in made and not request.config.getoption("--long"):
+            made[num_processes, cases] = tmp_path_factory.mktemp("stock")
+            trainings.run("stock", num_processes, made[num_processes, cases], *cases)
         if (num_processes, cases) not in made:
             out = tmp_path_factory.mktemp("stock")
             launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"]
@@ -68,16 +100,14 @@ def stock(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.fixture(scope="session")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def alone(tmp_path_factory: pytest.TempPathFactory, trainings: Trainings) -> Run:
     """isoscale's class, all logical workers in one process."""
     made: dict[tuple[int, tuple[str, ...]], Path] = {}
 
     def run(num_logical_workers: int, *cases: str) -> Path:
         if (num_logical_workers, cases) not in made:
-            out = tmp_path_factory.mktemp("alone")
-            command = [sys.executable, str(SCRIPT), "alone", str(out), *cases]
-            _run(command, ISOSCALE_WORKERS=str(num_logical_workers))
-            made[num_logical_workers, cases] = out
+            made[num_logical_workers, cases] = tmp_path_factory.mktemp("alone")
+            trainings.run("alone", num_logical_workers, made[num_logical_workers, cases], *cases)
         return made[num_logical_workers, cases]
 
     return run
@@ -95,9 +125,9 @@ def test_more_workers_and_more_trainings(num_logical_workers: int, case: str, st
     assert differences(stock(num_logical_workers, *every) / case, alone(num_logical_workers, *every) / case) == []
 
 
-def test_steps_that_are_done_again(alone: Run, tmp_path: Path) -> None:
+def test_steps_that_are_done_again(alone: Run, trainings: Trainings, tmp_path: Path) -> None:
     cases = ("causal-window", "masked-save", "images", "stream")
-    _run([sys.executable, str(SCRIPT), "alone", str(tmp_path), *cases], ISOSCALE_WORKERS="2", HF_AGAIN="1")
+    trainings.run("again", 2, tmp_path, *cases)
     for case in cases:
         assert differences(alone(2, *CASES) / case, tmp_path / case) == []
 
@@ -183,8 +213,7 @@ def _compare(one: Any, other: Any, path: str, found: list[str]) -> None:
         found.append(f"{path}: {one!r} and {other!r}")
 
 
-def _run(command: list[str], cwd: Path | None = None, **variables: str) -> str:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", **variables}
-    done = subprocess.run(command, env=environment, cwd=cwd, capture_output=True, text=True, check=False)
+def _run(command: list[str]) -> None:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
-    return done.stdout

@@ -66,6 +66,9 @@ class Flow:
     measured ones a model is believed (p / k)^`doubt` of its rate: what was not seen yet is rarely as good. A job holds
     as few devices as it can until it has run for `trial_s`: errors that show at once cost one device, not many.
 
+    `pause_s` is what pausing a job costs it, starting again included; 0 where that is little beside a job's length.
+    Where jobs are about as short as starting them, they would otherwise pause each other again and again.
+
     `bound` is what `--objective fairness` promises; `hour_worth` are the dollars that an hour of waiting costs under
     `--objective cost`.
     """
@@ -84,6 +87,7 @@ class Flow:
         trust: float = 4.0,
         doubt: float = 0.1,
         trial_s: float = 0.0,
+        pause_s: float = 0.0,
         bound: float = 1.5,
         hour_worth: float = 1.0,
     ) -> None:
@@ -94,6 +98,7 @@ class Flow:
         self._trust = trust
         self._doubt = doubt
         self._trial_s = trial_s
+        self._pause_s = pause_s
         self._bound = bound
         self._hour_worth = hour_worth
         self._shares = FairShares()
@@ -208,6 +213,12 @@ class Flow:
             if state.now - job.since_s >= self._patience_s:
                 values = np.where(values > 0, values + _PATIENCE_BONUS * max(1.0, float(values.max())), values)
             return values
+        same = options.index_of(_held(state, job))
+        if self._pause_s and same >= 0 and options.rates[same] > 0:
+            # Any devices spare it the pause; the nearer its end, the less a pause is worth.
+            left_s = min(self._horizon_s, work / float(options.rates[same]))
+            spared = float(values[same]) * self._pause_s / max(left_s, 1e-9)
+            values = np.where(values > 0, values + spared, values)
         cost = restart_s(state, job)
         if not cost:
             return values
@@ -220,7 +231,6 @@ class Flow:
         spent = changes * cost / (held_s + cost)
         if spent > _MOST_SPENT:
             charge = np.minimum(0.9, np.maximum(charge, spent))
-        same = options.index_of(_held(state, job))
         if same >= 0:
             charge[same] = 0.0
         return np.asarray(values * (1.0 - charge))
