@@ -23,6 +23,7 @@ from benchmarks.lib.claims import Parts
 from benchmarks.lib.measure import RESULTS
 from benchmarks.lib.processes import ROOT
 from benchmarks.overhead.claims import PARTS as OVERHEAD
+from benchmarks.ray.claims import PARTS as RAY
 from benchmarks.recipes.claims import PARTS as RECIPES
 from benchmarks.scheduling.claims import PARTS as SCHEDULING
 from benchmarks.simulate.claims import PARTS as SIMULATE
@@ -40,6 +41,7 @@ _PARTS: Parts = (
     | BATCHES
     | CLUSTER
     | INTEGRATIONS
+    | RAY
 )
 
 _INTRODUCTION = """# Claims and measurements

@@ -22,7 +22,14 @@ from benchmarks.lib.processes import ROOT
 HERE = ROOT / "benchmarks"
 PAGE = HERE / "README.md"
 #: started by hand too, but they make pages from results
-_PAGES = ("benchmarks.batches.figures", "benchmarks.recipes.page", "benchmarks.scale.figures", "benchmarks.scale.page")
+_PAGES = (
+    "benchmarks.batches.figures",
+    "benchmarks.cluster.figures",
+    "benchmarks.recipes.page",
+    "benchmarks.scale.figures",
+    "benchmarks.scale.page",
+    "benchmarks.simulate.page",
+)
 _COMMAND = re.compile(r"^    (python -m (benchmarks[\w.]*)[^#(\n]*)", re.MULTILINE)
 
 _INTRODUCTION = """# Benchmarks

@@ -49,6 +49,7 @@ __all__ = [
     "num_threads",
     "out",
     "python_path",
+    "ray_address",
     "replace",
     "replay",
     "runtime_directory",
@@ -201,6 +202,11 @@ def warm_directory(environ: Mapping[str, str] = os.environ) -> Path | None:
 def runtime_directory(environ: Mapping[str, str] = os.environ) -> Path | None:
     """A directory of this user that goes when the user logs out, where the system has one."""
     return _path("XDG_RUNTIME_DIR", environ)
+
+
+def ray_address(environ: Mapping[str, str] = os.environ) -> str | None:
+    """The head of the Ray cluster to use, by Ray's own variable."""
+    return environ.get("RAY_ADDRESS") or None
 
 
 def python_path(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:

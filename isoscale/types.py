@@ -12,7 +12,7 @@ from typing import Literal
 
 from isoscale.batches import BatchChange
 
-__all__ = ["JobSpec", "Level", "Order", "Placement", "Settings", "StepPlace", "Whereabouts"]
+__all__ = ["JobSpec", "Level", "Order", "Placement", "RayOptions", "Settings", "StepPlace", "Whereabouts"]
 
 Level = Literal["off", "elastic", "heterogeneous"]
 Order = Literal["ddp", "tree"]
@@ -127,6 +127,19 @@ class JobSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RayOptions:
+    """On which Ray cluster a job runs, and what each of its executors takes there."""
+
+    #: HOST:PORT of its head; "": the cluster of this machine, or a small one of the coordinator's own
+    address: str = ""
+    cores: float = 1.0
+    #: 0: whatever it needs
+    memory_bytes: int = 0
+    #: a directory that Ray brings to every node, for executors to work in; "": all nodes have the coordinator's
+    working_dir: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """How a job is run, as opposed to what it computes: none of it changes a bit of the result."""
 
@@ -163,6 +176,8 @@ class Settings:
     granted: bool = False
     #: address that the job's sockets bind to
     host: str = "127.0.0.1"
+    #: executors run on a Ray cluster; None: on this machine
+    ray: RayOptions | None = None
 
 
 @dataclass(frozen=True, slots=True)

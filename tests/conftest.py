@@ -61,6 +61,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 #: take minutes together and vary what others show; run with `pytest --long`
 LONG = (
+    "tests/ray/test_head.py::test_the_head_is_lost_and_another_cluster_takes_its_place",
+    "tests/ray/test_on_ray.py::test_ray[output",
+    "tests/ray/test_on_ray.py::test_ray[fresh_streams",
+    "tests/cluster/test_rough_days.py::test_a_stopped_service_a_flood",
     "tests/cluster/test_batches.py::test_a_batch_size_that_the_service_chooses[pollux",
     "tests/cluster/test_it_survives.py::test_a_reclaim_that_is_interrupted_is_carried_out[reclaim-free",
     "tests/cluster/test_it_survives.py::test_death_at_a_transition[submit-directory",
@@ -139,6 +143,8 @@ LONG = (
     "tests/elastic/test_stopping.py::test_at_once_says_what_is_lost",
     "tests/elastic/test_live_batches.py::test_the_second_of_two_requests_counts_and_mistakes_are_refused",
     "tests/elastic/test_live_batches.py::test_the_coordinator_dies_with_an_open_request",
+    "tests/unit/test_scale_commands.py::test_a_short_run_writes_what_the_long_one_would",
+    "tests/unit/test_fingerprint.py::test_kinds_compute_different_bits",
     "tests/security/test_two_coordinators.py",
 )
 

@@ -1,24 +1,21 @@
 """Writes the tables of docs/scale.md from the kept results.
 
-A table stands between `<!-- generated: NAME -->` and `<!-- end -->`; everything else on that page is written by hand.
-
-    python -m benchmarks.scale.page            # rewrite the tables
-    python -m benchmarks.scale.page --check    # exit 1 if they are not what the results say
+python -m benchmarks.scale.page            # rewrite the tables
+python -m benchmarks.scale.page --check    # exit 1 if they are not what the results say
 """
 
 from __future__ import annotations
 
-import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
+from benchmarks.lib.generated import filled, rewrite, table
 from benchmarks.lib.processes import ROOT
 from benchmarks.scale import network as n
 from benchmarks.scale import options
 
 PAGE = ROOT / "docs" / "scale.md"
-_SPOT = re.compile(r"(<!-- generated: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 
 def seconds(value: float) -> str:
@@ -41,12 +38,6 @@ def size(value: float) -> str:
 
 def _two(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0") if value < 9.95 else f"{float(f'{value:.2g}'):.0f}"
-
-
-def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    names = list(head)
-    lines = ["| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
-    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)]) + "\n"
 
 
 def constants() -> str:
@@ -148,16 +139,8 @@ TABLES = {"constants": constants, "costs": costs, "grouped": grouped, "goodput":
 
 
 def page(text: str) -> str:
-    return _SPOT.sub(lambda spot: f"{spot[1]}\n{TABLES[spot[2]]()}\n{spot[4]}", text)
-
-
-def main() -> int:
-    text = PAGE.read_text(encoding="utf-8")
-    if "--check" in sys.argv:
-        return int(text != page(text))
-    PAGE.write_text(page(text), encoding="utf-8")
-    return 0
+    return filled(text, TABLES)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(rewrite(PAGE, TABLES))

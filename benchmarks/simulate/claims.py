@@ -186,8 +186,57 @@ def simulate_mixed(result: Result) -> Iterator[Row]:
         )
 
 
+def simulate_spot(result: Result) -> Iterator[Row]:
+    for costs in dict.fromkeys(row["costs"] for row in result["rows"]):
+        rows = [row for row in result["rows"] if row["costs"] == costs]
+        curve = ", ".join(
+            f"${row['dollars_per_job']:.2f} and {row['mean_jct_s']:,.0f} s at ${row['hour_worth']:g}"
+            for row in rows
+            if row["hour_worth"] is not None
+        )
+        blind = ", ".join(
+            f"{row['policy']} ${row['dollars_per_job']:.2f} and {row['mean_jct_s']:,.0f} s"
+            for row in rows
+            if row["hour_worth"] is None
+        )
+        yield (
+            f"dollars for a finished job and mean completion time on a spot market, by what an hour is worth, {costs}",
+            "a curve",
+            f"{curve}; blind to prices: {blind}",
+            "",
+        )
+
+
+def simulate_fairness(result: Result) -> Iterator[Row]:
+    for world in dict.fromkeys(row["world"] for row in result["rows"]):
+        rows = [row for row in result["rows"] if row["world"] == world]
+        yield (
+            f"finish-time unfairness, 99th percentile (mean completion time), {world}",
+            "",
+            ", ".join(f"{row['policy']} {row['unfairness_p99']:.2f} ({row['mean_jct_s']:,.0f} s)" for row in rows),
+            "",
+        )
+
+
+def simulate_guidelines(result: Result) -> Iterator[Row]:
+    for trace in dict.fromkeys(row["trace"] for row in result["rows"]):
+        trials = [row for row in result["rows"] if row["trace"] == trace and row["feature"] == "trial"]
+        yield (
+            f"trials on one device before a job grows, {trace}: failed trials caught, device hours in failed trials",
+            "",
+            ", ".join(
+                f"{row['setting']} {row['caught']:,} of {row['failed_trials']:,}, {row['failed_device_h']:,.0f} h"
+                for row in trials
+            ),
+            "",
+        )
+
+
 PARTS: Parts = {
     "simulate_mixed": simulate_mixed,
+    "simulate_spot": simulate_spot,
+    "simulate_fairness": simulate_fairness,
+    "simulate_guidelines": simulate_guidelines,
     "simulate_easyscale": simulate_easyscale,
     "simulate_pollux": simulate_pollux,
     "simulate_ours": simulate_ours,

@@ -5,24 +5,26 @@ jobs know nominal speeds and measure where they run), restarts take 10 to 120 s 
 elastic policy within twice the mean completion time of `flow`, and no device idle while a job waits that could use it:
 `idle_share` is the share of device time in which a device was free, after a decision, while a job waited whose minimum
 would have fitted (EasyScale frees devices in one round and hands them out in the next). `preferred` is each policy as
-its paper has it, on the kind that a job prefers.
+its paper has it, on the kind that a job prefers. `alone`: jobs of one application learn nothing from each other.
 
     python -m benchmarks.simulate.mixed
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.lib.measure import rounded
 from benchmarks.lib.options import options as chosen
-from benchmarks.lib.result import save
+from benchmarks.lib.result import Rows
 from isoscale.scheduling.policy import Policy
-from isoscale.scheduling.state import ClusterState, Decision, Pause, Reject
+from isoscale.scheduling.state import Cluster, ClusterState, Decision, Pause, Reject
 from isoscale.sim.builtin import find_trace
 from isoscale.sim.cluster_spec import parse_cluster
 from isoscale.sim.costs import parse_costs
 from isoscale.sim.engine import Options, Simulation
+from isoscale.sim.job import SimJob
 from isoscale.sim.result import details, summarise
 from isoscale.sim.run import parse_policies
 from isoscale.sim.workload import make_cluster
@@ -47,6 +49,8 @@ _POLICIES = (
     "srtf",
     *(f"{name}(kinds=preferred)" for name in (*ELASTIC[1:], "tiresias")),
 )
+#: policies that are also run without what jobs of one application tell each other
+_ALONE = ("flow", "pollux", "autoscaler")
 _COSTS = "free:start_s=30,resume_s=30,rescale_s=30"
 
 
@@ -85,7 +89,7 @@ class Watched:
 
 def main() -> None:
     options = chosen(__doc__)
-    rows: list[dict[str, Any]] = []
+    rows = Rows(RESULT, options, ("mix", "policy"))
     mixes = list(MIXES)[: options.pick(smoke=1, quick=2, full=len(MIXES))]
     for mix in mixes:
         spec, trace = MIXES[mix]
@@ -93,39 +97,41 @@ def main() -> None:
             trace = "philly:jobs=12,days=0.05,largest=4,hours=1"
         cluster = make_cluster(parse_cluster(spec))
         jobs = Mixed().jobs(find_trace(trace), cluster)
-        flow_s = 0.0
-        for policy in _POLICIES[: 2 if options.smoke else None]:
-            [(_, make)] = parse_policies(policy)
-            watched = Watched(make())
-            settings = Options(costs=parse_costs(_COSTS), interval_s=60.0)
-            outcome = Simulation(jobs, cluster, watched, settings).run()
-            found, more = summarise(outcome), details(outcome)
-            flow_s = found.mean_jct_s if policy == "flow" else flow_s
-            row = {
-                "mix": mix,
-                "cluster": spec,
-                "trace": trace,
-                "policy": policy,
-                "mean_jct_s": rounded(found.mean_jct_s),
-                "p99_jct_s": rounded(found.p99_jct_s),
-                "makespan_s": rounded(found.makespan_s),
-                "rescales_per_job": rounded(found.rescales / len(jobs)),
-                "finished": found.jobs_finished == len(jobs),
-                "held": rounded(found.allocated_utilisation),
-                "idle_share": rounded(watched.idle_device_s / (found.makespan_s * cluster.num_devices)),
-                "of_flow": rounded(found.mean_jct_s / flow_s),
-                "unfairness_p99": rounded(more.unfairness_p99),
-                "decision_ms": rounded(found.decision_ms_p50),
-                "meets": found.mean_jct_s <= 2.0 * flow_s if policy in ELASTIC else None,
-            }
-            rows.append(row)
-            print(
-                f"{mix:12} {policy:34} mean JCT {row['mean_jct_s']:>8} s ({row['of_flow']}x flow), p99 "
-                f"{row['p99_jct_s']:>8} s, {row['rescales_per_job']} rescales a job, idle {row['idle_share']}, held "
-                f"{row['held']}, decision {row['decision_ms']} ms, all done: {row['finished']}",
-                flush=True,
-            )
-    save(RESULT, rows, options)
+        for policy in (*_POLICIES[: 2 if options.smoke else None], *(f"{name}, alone" for name in _ALONE)):
+            if rows.find(mix=mix, policy=policy) is None:
+                flow = rows.find(mix=mix, policy="flow")
+                row = {"mix": mix, "trace": trace, "cluster": spec, **_one(jobs, cluster, policy, flow)}
+                rows.put(row)
+                print(
+                    f"{mix:12} {policy:34} mean JCT {row['mean_jct_s']:>8} s ({row['of_flow']}x flow), p99 "
+                    f"{row['p99_jct_s']:>8} s, {row['rescales_per_job']} rescales a job, idle {row['idle_share']}, "
+                    f"held {row['held']}, decision {row['decision_ms']} ms, all done: {row['finished']}",
+                    flush=True,
+                )
+    rows.finish()
+
+
+def _one(jobs: Sequence[SimJob], cluster: Cluster, policy: str, flow: dict[str, Any] | None) -> dict[str, Any]:
+    [(_, make)] = parse_policies(policy.removesuffix(", alone"))
+    watched = Watched(make())
+    settings = Options(costs=parse_costs(_COSTS), interval_s=60.0, shares=not policy.endswith(", alone"))
+    outcome = Simulation(jobs, cluster, watched, settings).run()
+    found, more = summarise(outcome), details(outcome)
+    flow_s = found.mean_jct_s if flow is None else float(flow["mean_jct_s"])
+    return {
+        "policy": policy,
+        "mean_jct_s": rounded(found.mean_jct_s),
+        "p99_jct_s": rounded(found.p99_jct_s),
+        "makespan_s": rounded(found.makespan_s),
+        "rescales_per_job": rounded(found.rescales / len(jobs)),
+        "finished": found.jobs_finished == len(jobs),
+        "held": rounded(found.allocated_utilisation),
+        "idle_share": rounded(watched.idle_device_s / (found.makespan_s * cluster.num_devices)),
+        "of_flow": rounded(found.mean_jct_s / flow_s),
+        "unfairness_p99": rounded(more.unfairness_p99),
+        "decision_ms": rounded(found.decision_ms_p50),
+        "meets": found.mean_jct_s <= 2.0 * flow_s if policy in ELASTIC else None,
+    }
 
 
 if __name__ == "__main__":

@@ -82,8 +82,11 @@ class LocalBackend:
         self._running[device.id] = process
         return process
 
+    def lives(self, identity: Identity) -> bool:
+        return identity.machine == machine_id() and lives(identity.pid, identity.born)
+
     def find(self, identity: Identity, log: Path) -> LocalProcess | None:
-        if identity.machine != machine_id() or not identity.born or not lives(identity.pid, identity.born):
+        if not self.lives(identity):
             return None
         try:
             process = FoundProcess(identity, log)

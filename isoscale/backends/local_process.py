@@ -20,7 +20,7 @@ from isoscale.backends.lines import clean
 from isoscale.backends.seam import Identity
 from isoscale.backends.system import born, how_ended, is_stopped, leads_session
 
-__all__ = ["ForkedProcess", "FoundProcess", "LocalProcess", "SpawnedProcess"]
+__all__ = ["ForkedProcess", "FoundProcess", "LocalProcess", "SpawnedProcess", "tail_of"]
 
 _TAIL_LINES = 30
 _TAIL_BYTES = 2**16
@@ -82,10 +82,7 @@ class LocalProcess(ABC):
 
     def tail(self) -> str:
         """The last lines of its output."""
-        with contextlib.suppress(OSError), self.log.open("rb") as file:
-            file.seek(max(0, self.log.stat().st_size - _TAIL_BYTES))
-            return "\n".join(map(clean, file.read().splitlines()[-_TAIL_LINES:]))
-        return ""
+        return tail_of(self.log)
 
 
 class SpawnedProcess(LocalProcess):
@@ -152,3 +149,11 @@ class ForkedProcess(FoundProcess):
 
 def _identity(pid: int, device: str) -> Identity:
     return Identity(pid=pid, born=born(pid), machine=machine_id(), device=device)
+
+
+def tail_of(log: Path) -> str:
+    """The last lines of a file; "" if it is not there."""
+    with contextlib.suppress(OSError), log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - _TAIL_BYTES))
+        return "\n".join(map(clean, file.read().splitlines()[-_TAIL_LINES:]))
+    return ""

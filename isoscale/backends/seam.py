@@ -88,6 +88,8 @@ class Identity:
     born: int
     machine: str
     device: str = ""
+    #: by which its backend finds it, where that takes more than the above
+    name: str = ""
 
 
 class ExecutorProcess(Protocol):
@@ -135,6 +137,9 @@ class Backend(Protocol):
 
     def find(self, identity: Identity, log: Path) -> ExecutorProcess | None:
         """A process that somebody else started, if it lives. None: it does not, or it cannot be known from here."""
+
+    def lives(self, identity: Identity) -> bool:
+        """Whether `find` would find it; leaves it alone."""
 
     def listen(self, listener: Callable[[Notice], None]) -> None:
         """Tell this one of devices that go, from now on."""

@@ -80,6 +80,9 @@ class WarmParents:
         self._by_environment: dict[frozenset[tuple[str, str]], WarmParent] = {}
         self._failures = 0
 
+    def __len__(self) -> int:
+        return len(self._by_environment)
+
     def inherit(self, control: int, pid: int) -> None:
         """One that this process has been given: an open socket, and a child of its own."""
         become_reaper()

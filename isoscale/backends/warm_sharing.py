@@ -126,6 +126,10 @@ class Keeper:
         with contextlib.suppress(UnavailableError):
             self._parents.begun(environment)
 
+    @property
+    def num_parents(self) -> int:
+        return len(self._parents)
+
     def serve(self, until: float | None, now: Callable[[], float]) -> None:
         """Until `now()` is `until`, for ever without one."""
         with selectors.DefaultSelector() as selector:

@@ -37,6 +37,7 @@ _COMMANDS: dict[str, tuple[str, dict[str, bool]]] = {
     "devices": ("cluster_devices", {}),
     "lend": ("cluster_devices", {}),
     "reclaim": ("cluster_devices", {}),
+    "dashboard": ("dashboard", {}),
     "executor": ("executor", {}),
     "warm": ("warm", {}),
     "replay": ("replay", {}),

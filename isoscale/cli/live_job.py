@@ -189,6 +189,12 @@ def resume(
             callback=in_range(limits.STEPS),
         ),
     ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT", help="Head of the Ray cluster, if it is another one now.", show_default=False
+        ),
+    ] = None,
 ) -> None:
     """Go on with a job whose coordinator is gone: with its executors if they live, else from its checkpoint."""
     from isoscale.runtime.coordinator.run import resume_job
@@ -214,6 +220,7 @@ def resume(
             devices=wanted,
             plan=entries,
             until=until,
+            address=address,
         )
         result = asyncio.run(job)
     if result.exit_code in (0, EXIT_ELSEWHERE):

@@ -1,4 +1,4 @@
-"""`isoscale run`: a script on executor processes of this machine."""
+"""`isoscale run`: a script on executor processes of this machine, or of a Ray cluster."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from isoscale.cli.devices import devices_and_plan
 from isoscale.cli.job import check_running, claim_directory, code_to_keep, forget_if_empty, job_spec
 from isoscale.cli.like import like_run, take_code, with_batches_of
 from isoscale.cli.numbers import in_range
+from isoscale.cli.on_ray import Address, BackendName, Cores, Memory, WorkingDir, listening_address, ray_options
 from isoscale.cli.outcome import ToldExit, report_failure, report_success
 from isoscale.cli.progress import Progress
 from isoscale.cli.promises import warn_if_broken
@@ -129,9 +130,19 @@ def run(
             callback=in_range(limits.SHARE),
         ),
     ] = 0.0,
+    backend: BackendName = "local",
+    address: Address = None,
+    cores: Cores = None,
+    memory: Memory = None,
+    working_dir: WorkingDir = None,
     listen: Annotated[
-        str, typer.Option(help="Address that the job's sockets bind to.", rich_help_panel=_NETWORK)
-    ] = "127.0.0.1",
+        str | None,
+        typer.Option(
+            help="Address that the job's sockets bind to.  \\[default: 127.0.0.1; with Ray this node's]",
+            show_default=False,
+            rich_help_panel=_NETWORK,
+        ),
+    ] = None,
     port: Annotated[
         int,
         typer.Option(
@@ -191,6 +202,8 @@ def run(
         notice=notice,
         audit_turns=audit_turns,
     )
+    ray = ray_options(backend, address=address, cores=cores, memory=memory, working_dir=working_dir, threads=threads)
+    host = listening_address(ray, listen)
     settings = Settings(
         spares=spares,
         spawn=not no_spawn,
@@ -202,11 +215,12 @@ def run(
         notice_s=notice,
         rebalance=not no_rebalance,
         audit_turns=audit_turns,
-        host=listen,
+        host=host,
+        ray=ray,
         command=shlex.join(["isoscale", *sys.argv[1:]]),
     )
     security = Security(port=port, certificate=certificate, key=key)
-    check_security(listen, security)
+    check_security(host, security)
     code: Snapshot | Frozen | None
     code = None if model is not None else code_to_keep(spec, out, resume=resume, new_code=new_code)
     directory = claim_directory(out, spec.script, resume=resume)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +12,7 @@ from rich.console import Console
 
 from isoscale import __version__, limits
 from isoscale.cli.numbers import in_range
+from isoscale.cli.on_ray import Address, Cores, Memory, ray_options
 from isoscale.cli.outcome import ToldExit
 from isoscale.errors import UserError
 
@@ -32,14 +35,18 @@ def serve(
     pin: Annotated[
         bool, typer.Option("--pin", help="Each device has a core of its own: its processes run there only.")
     ] = False,
-    backend: Annotated[str, typer.Option(help="Where jobs run: local.")] = "local",
+    backend: Annotated[str, typer.Option(help="Where jobs run: local or ray.")] = "local",
+    address: Address = None,
+    cores: Cores = None,
+    memory: Memory = None,
     policy: Annotated[
         str, typer.Option(metavar="NAME[(options)]", help="Who gets which devices; isoscale simulate --list-policies.")
     ] = "easyscale(room=true)",
     interval: Annotated[
         float | None,
         typer.Option(
-            help="Seconds between decisions; 0: at every event.  \\[default: 1, or 0 where time does not matter]",
+            help="Seconds between decisions; 0: at every event (0.2 where time matters).  "
+            "\\[default: 1, or 0 where it does not]",
             show_default=False,
         ),
     ] = None,
@@ -81,20 +88,20 @@ def serve(
         problem, remedy = "needs starlette and uvicorn", "pip install 'isoscale[cluster]'"
         raise UserError(field="serve", value="cluster", problem=problem, remedy=remedy) from None
     from isoscale.cluster import faults
-    from isoscale.cluster.links import address
+    from isoscale.cluster.links import address as link
     from isoscale.cluster.machine import make_cluster, pin_devices
     from isoscale.cluster.rebuild import rebuild as make_anew
-    from isoscale.cluster.server import Listening
+    from isoscale.cluster.server import BEGIN_AGAIN, Listening
     from isoscale.cluster.server import serve as run
     from isoscale.cluster.service import Configuration
     from isoscale.cluster.settings import one_policy
     from isoscale.cluster.webhooks import check_address
     from isoscale.scheduling.driver import device_names
 
-    if backend != "local":
-        raise UserError(
-            field="--backend", value=backend, problem="not there yet", remedy="leave it out: local is this machine"
-        )
+    ray = ray_options(backend, address=address, cores=cores, memory=memory)
+    if ray is not None and devices is not None:
+        problem, remedy = "a Ray cluster's nodes say which devices there are", "leave it out"
+        raise UserError(field="--devices", value=devices, problem=problem, remedy=remedy)
     if interval is not None and interval != 0:
         limits.within(interval, "--interval", limits.INTERVAL_S)
     faults.arm()
@@ -102,6 +109,7 @@ def serve(
     configuration = Configuration(
         state=state.absolute(),
         devices=devices or f"cpu*{_cores()}",
+        ray=ray,
         pin=pin,
         policy=policy,
         interval_s=interval,
@@ -125,13 +133,15 @@ def serve(
         )
 
     def ready(url: str, service: Service) -> None:
-        console.print(
-            f"serving {url}  ({configuration.devices}, policy {policy}); state and token in {state}", soft_wrap=True
-        )
-        console.print(f"dashboard {address(url, service.first_link())}  (works once, for 10 minutes)", soft_wrap=True)
+        shown = configuration.devices if ray is None else "a Ray cluster"
+        console.print(f"serving {url}  ({shown}, policy {policy}); state and token in {state}", soft_wrap=True)
+        console.print(f"dashboard {link(url, service.first_link())}  (works once, for 10 minutes)", soft_wrap=True)
         console.print("jobs run as this user; Ctrl-C ends the service, not its jobs", style="dim", soft_wrap=True)
 
-    raise ToldExit(run(configuration, listening, ready))
+    code = run(configuration, listening, ready)
+    if code == BEGIN_AGAIN:
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+    raise ToldExit(code)
 
 
 def parse_quotas(text: str | None) -> dict[str, int]:
@@ -154,6 +164,4 @@ def parse_quotas(text: str | None) -> dict[str, int]:
 
 
 def _cores() -> int:
-    import os
-
     return len(os.sched_getaffinity(0))

@@ -28,6 +28,8 @@ __all__ = ["MAX_BYTES", "Bundle", "Codes", "is_code_id", "pack"]
 #: `runtime.code` keeps at most 64 MiB of at most 10,000 files
 MAX_BYTES = 96 * 2**20
 _MAX_MANIFEST, _MAX_FILES = 16 * 2**20, 10_000
+#: several files may be one piece of the archive; this much they may be together
+_MAX_UNPACKED = 4 * MAX_BYTES
 _LENGTH = struct.Struct("!Q")
 _ID = re.compile(r"[0-9a-f]{64}")
 _ARCHIVE = re.compile(r"[0-9a-f]{24}\.tar")
@@ -138,13 +140,25 @@ def _checked(code: str, data: bytes) -> tuple[Manifest, bytes, memoryview]:
 
 
 def _wrong_files(manifest: Manifest, archive: memoryview) -> Iterator[str]:
+    regions: dict[tuple[int, int], str] = {}
+    if sum(max(0, kept.size) for kept in manifest.files.values()) > _MAX_UNPACKED:
+        yield f"more than {_MAX_UNPACKED:,} bytes when unpacked"
+    elif sum(max(0, size) for _, size in {(kept.offset, kept.size) for kept in manifest.files.values()}) > len(archive):
+        yield "files that overlap"  # to hash them would take a day
     for path, kept in manifest.files.items():
+        region = (kept.offset, kept.size)
         if not os.path.isabs(path) or "\0" in path:
             yield "a file without an absolute path"
         elif kept.size < 0 or kept.offset < 0 or kept.offset + kept.size > len(archive):
             yield "a file that is not in the archive"
-        elif hashlib.sha256(archive[kept.offset : kept.offset + kept.size]).hexdigest() != kept.sha256:
+        elif (regions.get(region) or _hash_of(archive, *region)) != kept.sha256:
             yield "a file that has another hash"
+        else:
+            regions[region] = kept.sha256
+
+
+def _hash_of(archive: memoryview, offset: int, size: int) -> str:
+    return hashlib.sha256(archive[offset : offset + size]).hexdigest()
 
 
 def _write_synced(path: Path, data: bytes | memoryview) -> None:

@@ -27,10 +27,21 @@ from isoscale.runtime.control.job_handle import JobHandle
 from isoscale.scheduling.driving import Grant, GrantReported
 from isoscale.types import JobSpec, Settings
 
-__all__ = ["Start", "Terms", "cancel", "granted_devices", "pause", "prepare", "report_of", "send_grant", "write_down"]
+__all__ = [
+    "SETTINGS",
+    "Start",
+    "Terms",
+    "cancel",
+    "granted_devices",
+    "pause",
+    "prepare",
+    "report_of",
+    "send_grant",
+    "write_down",
+]
 
 #: a job that a service runs may be asked to leave at any time, and must have something to go on from if it dies
-_SETTINGS = Settings(granted=True)
+SETTINGS = Settings(granted=True)
 _ENTRY = "isoscale.cli.coordinate"
 
 
@@ -42,6 +53,8 @@ class Terms:
     workers: int = 1
     #: on which each device's processes run; a device that is not in it has all
     cores: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    #: where its executors run
+    settings: Settings = SETTINGS
 
     def devices(self, grant: Grant) -> tuple[Device, ...]:
         return tuple(device_named(name, self.cores.get(name, ())) for name in grant.devices)
@@ -75,7 +88,8 @@ def prepare(
     devices = granted.target or DeviceSet((("cpu", 1),))
     if not (control / "job.json").exists():
         spec = _spec(record.submission, manifest.script, manifest.module, directory, devices)
-        write_json_atomic(control / "job.json", msgspec.to_builtins(saved(spec, _SETTINGS, devices, []), enc_hook=str))
+        job = saved(spec, terms.settings, devices, [])
+        write_json_atomic(control / "job.json", msgspec.to_builtins(job, enc_hook=str))
     write_grant(directory, granted)
     cwd = Path(manifest.cwd)
     if not cwd.is_dir():

@@ -29,6 +29,7 @@ from isoscale.cluster.learning import Learner
 from isoscale.cluster.live import Live
 from isoscale.cluster.outcome import Outcome
 from isoscale.cluster.picture import Estimate, Picture
+from isoscale.cluster.process import Executors, LocalExecutors
 from isoscale.cluster.publishing import picture_of
 from isoscale.cluster.recording import Recorder
 from isoscale.cluster.requests import learned, progress_of, request_of, submission_of
@@ -109,6 +110,9 @@ class Engine:
         self.away: set[str] = set()
         #: environment of coordinators
         self.variables: Mapping[str, str] = {}
+        #: where their executors run, and how to find those
+        self.settings = coordinator.SETTINGS
+        self.executors: Executors = LocalExecutors()
         self.estimates: Mapping[str, Estimate] = {}
         #: called after a turn that changed something
         self.on_change: Callable[[], None] = lambda: None
@@ -431,12 +435,13 @@ class Engine:
 
     def run_of(self, job: str) -> Run:
         if job not in self._runs:
-            self._runs[job] = Run(job, job_directory(self._state, job), self.post, self._now, self._terms(job))
+            directory, terms = job_directory(self._state, job), self._terms(job)
+            self._runs[job] = Run(job, directory, self.post, self._now, terms, self.executors)
         return self._runs[job]
 
     def _terms(self, job: str) -> coordinator.Terms:
         workers = self.live[job].record.submission.workers if job in self.live else 1
-        return coordinator.Terms(workers=workers, cores=self._cores)
+        return coordinator.Terms(workers=workers, cores=self._cores, settings=self.settings)
 
     def _bury(self, job: str) -> None:
         """A job is over: its row says so. Those who waited for it go on, or end too."""

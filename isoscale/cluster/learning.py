@@ -19,8 +19,13 @@ __all__ = ["ENOUGH", "Learner", "Point", "first_guess"]
 _WORTH_TELLING = 0.05
 #: turns measured before anybody is believed
 ENOUGH = 3
+#: steps on the same devices before their pace is believed: what a coordinator tells is a mean that forgets slowly, and
+#: would pass off the old devices' pace as that of the new ones
+_SETTLED = 25
 #: seconds of a turn before anything was measured
 _GUESS_S = 0.1
+#: what is left of a look with every later one, and how much must be left
+_KEPT, _BELIEVED = 0.99, 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +33,7 @@ class Point:
     """A step on some devices: seconds, and how many looks it is the mean of."""
 
     step_s: float
-    looks: int
+    looks: float
 
 
 @dataclass(slots=True)
@@ -42,6 +47,9 @@ class Learner:
     #: by number of devices by kind
     points: dict[tuple[tuple[str, int], ...], Point] = field(default_factory=dict)
     _told: LogicalWorkerSpeed | None = None
+    #: devices when it was last looked at, and the step at which it was first seen on them
+    _devices: tuple[tuple[str, int], ...] = ()
+    _since: int = 0
 
     def look(self, status: JobStatus) -> None:
         """A status of a job that trains; others say nothing."""
@@ -54,11 +62,21 @@ class Learner:
                 late = self.turns.setdefault(one["kind"], [])
                 late.append(turn)
                 del late[:-20]
+        devices = devices_of([one["kind"] for one in members])
+        if devices != self._devices:
+            self._devices, self._since = devices, status["step"]
         rate = status.get("steps_per_s")
-        if rate and members:
-            self.learn_point(devices_of([one["kind"] for one in members]), 1.0 / rate)
+        if rate and members and status["step"] - self._since >= _SETTLED:
+            self._fade()
+            self.learn_point(devices, 1.0 / rate)
 
-    def learn_point(self, devices: tuple[tuple[str, int], ...], step_s: float, looks: int = 1) -> None:
+    def _fade(self) -> None:
+        """What was measured long ago on other devices, perhaps in bad company, is not believed for ever: else a job
+        that was slow there once would never be given them again."""
+        faded = {devices: Point(one.step_s, one.looks * _KEPT) for devices, one in self.points.items()}
+        self.points = {devices: one for devices, one in faded.items() if one.looks >= _BELIEVED}
+
+    def learn_point(self, devices: tuple[tuple[str, int], ...], step_s: float, looks: float = 1) -> None:
         """The newest looks count most: a job's steps change with its data and its neighbours."""
         before = self.points.get(devices)
         if before is None:

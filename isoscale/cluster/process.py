@@ -15,16 +15,27 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from isoscale import env
 from isoscale.backends.host_id import machine_id
 from isoscale.backends.leftovers import Lineage, end_leftovers, marks_of
+from isoscale.backends.seam import Identity
 from isoscale.backends.system import born, leads_session, lives
 from isoscale.cluster import faults
 from isoscale.protocol.files import read_small_json
 
-__all__ = ["CoordinatorProcess", "Executor", "end_executors", "live_executors", "start_gated", "until_readable"]
+__all__ = [
+    "CoordinatorProcess",
+    "Executor",
+    "Executors",
+    "LocalExecutors",
+    "end_executors",
+    "live_executors",
+    "recorded_executors",
+    "start_gated",
+    "until_readable",
+]
 
 _GATE = Path(__file__).with_name("gate.py")
 #: until something that was killed is seen dead; a process in the kernel's hands may take longer
@@ -39,6 +50,16 @@ class Executor:
     pid: int
     born: int
     device: str
+
+
+class Executors(Protocol):
+    """What lives of the runs of a service, wherever their executors are."""
+
+    def live(self, directory: Path) -> list[Executor]:
+        """Of the run in a directory, whoever started them."""
+
+    def end(self, directory: Path, devices: Collection[str]) -> list[str]:
+        """Kill what runs on these devices for the run in a directory, its children too; returns those seen free."""
 
 
 class CoordinatorProcess:
@@ -148,20 +169,26 @@ def until_readable(*descriptors: int, seconds: float | None = None) -> bool:
     return bool(poll.poll(None if seconds is None else max(0.0, seconds) * 1000))
 
 
-def live_executors(directory: Path) -> list[Executor]:
-    """Of the run in a directory, on this machine and this boot, whoever started them."""
+def recorded_executors(directory: Path) -> list[tuple[Executor, Identity]]:
+    """Those that the last coordinator of the run in a directory has written down."""
     found: dict[str, Any] = {}
     with contextlib.suppress(OSError, ValueError):
         found = read_small_json(directory / "control" / "executors.json")
-    alive = []
+    recorded = []
     for number, fields in found.items() if isinstance(found, dict) else ():
         with contextlib.suppress(KeyError, TypeError, ValueError):
-            one = Executor(
-                executor=int(number), pid=int(fields["pid"]), born=int(fields["born"]), device=str(fields["device"])
-            )
-            if fields["machine"] == machine_id() and lives(one.pid, one.born):
-                alive.append(one)
-    return alive
+            pid, birth, device = int(fields["pid"]), int(fields["born"]), str(fields["device"])
+            machine, name = str(fields["machine"]), str(fields.get("name", ""))
+            identity = Identity(pid=pid, born=birth, machine=machine, device=device, name=name)
+            recorded.append((Executor(executor=int(number), pid=pid, born=birth, device=device), identity))
+    return recorded
+
+
+def live_executors(directory: Path) -> list[Executor]:
+    """Of the run in a directory, on this machine and this boot, whoever started them."""
+    here = machine_id()
+    recorded = recorded_executors(directory)
+    return [one for one, identity in recorded if identity.machine == here and lives(one.pid, one.born)]
 
 
 def end_executors(directory: Path, devices: Collection[str]) -> list[str]:
@@ -177,6 +204,16 @@ def end_executors(directory: Path, devices: Collection[str]) -> list[str]:
         end_leftovers(Lineage(leader=one.pid, marks=marks, died=None, leads=False))
     left = {one.device for one in condemned if lives(one.pid, one.born)}
     return [device for device in devices if device not in left]
+
+
+class LocalExecutors:
+    """On this machine."""
+
+    def live(self, directory: Path) -> list[Executor]:
+        return live_executors(directory)
+
+    def end(self, directory: Path, devices: Collection[str]) -> list[str]:
+        return end_executors(directory, devices)
 
 
 def _until(done: Callable[[], bool]) -> None:

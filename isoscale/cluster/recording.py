@@ -24,6 +24,7 @@ from isoscale.scheduling.driving import (
     Standing,
     StateChanged,
 )
+from isoscale.scheduling.state import num_devices
 
 __all__ = ["Recorder", "load_standing", "save_standing"]
 
@@ -66,6 +67,8 @@ class Recorder:
         self.closing: list[tuple[str, int, str]] = []
         #: devices of each job when it was last told of
         self._devices: dict[str, int] = {}
+        #: when a change of devices began that is not over
+        self._resized: dict[str, float] = {}
 
     def record(self, instructions: Sequence[Instruction], live: dict[str, Live], now: float) -> list[str]:
         """Returns jobs that are over."""
@@ -85,6 +88,7 @@ class Recorder:
         for job in ended:
             self._saved.pop(job, None)
             self._devices.pop(job, None)
+            self._resized.pop(job, None)
         return ended
 
     def _record(
@@ -165,7 +169,15 @@ class Recorder:
         """Of a grant: who has how many now, and why."""
         before, after = self._devices.get(job, 0), len(grant.devices)
         self._devices[job] = after
-        return {"from": before, "to": after, "devices": grant.devices, "grant": grant.number, "reason": grant.reason}
+        told = {"from": before, "to": after, "devices": grant.devices, "grant": grant.number, "reason": grant.reason}
+        if 0 < after < before and (others := self._takers(job)):
+            told["for"] = others
+        return told
+
+    def _takers(self, job: str) -> list[str]:
+        """Jobs that shall have more than they have: for whom others give devices up."""
+        standings = {one: self._driver.standing(one) for one in self._driver.jobs if one != job}
+        return [one for one, held in standings.items() if num_devices(held.wanted) > len(held.granted)]
 
     def _turn(self, tx: Transaction, live: Live, new: State, reason: str) -> None:
         record, outcome = live.record, live.outcome
@@ -173,11 +185,15 @@ class Recorder:
         if live.samples is not None:
             fields["samples"] = live.samples
         told: dict[str, Any] = {"reason": reason}
+        if new == "resizing":
+            self._resized[record.id] = tx.now
+        elif new == "running" and record.id in self._resized:
+            told["took_s"] = round(tx.now - self._resized.pop(record.id), 3)
         if new in ENDED:
             fields |= {"ended_s": tx.now}
             tx.came_true(record.id, "end")
             for devices, point in live.learner.points.items():
-                tx.learn(record.id, msgspec.json.encode(devices).decode(), point.step_s, point.looks)
+                tx.learn(record.id, msgspec.json.encode(devices).decode(), point.step_s, max(1, round(point.looks)))
         if new == "finished":
             fields |= {"digest": outcome.digest, "step": outcome.step, "exit_code": outcome.exit_code, "error": ""}
             fields |= {"samples": outcome.samples} if outcome.samples is not None else {}

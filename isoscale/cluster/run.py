@@ -20,13 +20,7 @@ from typing import Any
 from isoscale.clock import since_boot
 from isoscale.cluster import coordinator
 from isoscale.cluster.outcome import INPUT, MACHINE, Outcome, forget_summary, outcome_of
-from isoscale.cluster.process import (
-    CoordinatorProcess,
-    end_executors,
-    live_executors,
-    start_gated,
-    until_readable,
-)
+from isoscale.cluster.process import CoordinatorProcess, Executors, LocalExecutors, start_gated, until_readable
 from isoscale.errors import IsoscaleError
 from isoscale.protocol.status import JobStatus
 from isoscale.runtime.control.job_handle import JobHandle, RequestRefusedError
@@ -79,11 +73,18 @@ Post = Callable[[Any], None]
 
 class Run:
     def __init__(
-        self, job: str, directory: Path, post: Post, now: Callable[[], float], terms: coordinator.Terms | None = None
+        self,
+        job: str,
+        directory: Path,
+        post: Post,
+        now: Callable[[], float],
+        terms: coordinator.Terms | None = None,
+        executors: Executors | None = None,
     ) -> None:
         """`now`: the engine's clock, in which deadlines are told."""
         self.job, self.directory = job, directory
         self._post, self._now, self._terms = post, now, terms or coordinator.Terms()
+        self._executors = executors or LocalExecutors()
         self._orders: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._wake, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         #: who writes into the pipe, or closes it: its number may be another file's a moment later
@@ -259,7 +260,7 @@ class Run:
         process = self._process
         if coordinator_too and process is not None:
             process.kill()
-        freed = end_executors(self.directory, devices)
+        freed = self._executors.end(self.directory, devices)
         self._post(DevicesReleased(self.job, tuple(freed)))
 
     def _tell(self, grant: Grant, what: Callable[[JobHandle], object]) -> None:
@@ -346,7 +347,7 @@ class Run:
         process.close()
         self._process = None
         self._drop_handle()
-        alive = tuple(sorted({one.device for one in live_executors(self.directory)}))
+        alive = tuple(sorted({one.device for one in self._executors.live(self.directory)}))
         outcome = outcome_of(self.directory, code)
         left_s = max(0.0, outcome.abandoned_s - self._abandoned_s)
         self._post(Ended(self.job, self._attempt, replace(outcome, abandoned_s=left_s), alive))

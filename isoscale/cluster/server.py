@@ -14,16 +14,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from starlette.types import ASGIApp
+
 from isoscale.cluster.api.app import make_app
 from isoscale.cluster.api.guards import allowed_hosts
 from isoscale.cluster.api.routes import make_routes
 from isoscale.cluster.service import Configuration, Service
 from isoscale.errors import UserError
 
-__all__ = ["Listening", "serve"]
+__all__ = ["BEGIN_AGAIN", "Listening", "Server", "address_of", "bound", "check", "configured", "serve"]
 
 _log = logging.getLogger(__name__)
 
+#: instead of an exit code: begin again, with the devices that there are now
+BEGIN_AGAIN = -1
 _LOG_BYTES, _LOG_FILES = 10 * 2**20, 3
 #: requests at once, and headers of one; more wait or are refused
 _MAX_CONNECTIONS, _MAX_HEADER_BYTES = 500, 32 * 1024
@@ -50,48 +54,59 @@ class Listening:
 
 
 def serve(configuration: Configuration, listening: Listening, on_ready: Callable[[str, Service], None]) -> int:
-    """Until SIGINT or SIGTERM; jobs go on. Raises UserError. 1 if the service had to give up."""
-    import uvicorn
-
+    """Until SIGINT or SIGTERM; jobs go on. Raises UserError. 1 if the service had to give up, or BEGIN_AGAIN."""
     check(listening)
     service = Service(configuration)
     try:
         _log_to(configuration.state / "service.log")
-        listener = _bound(listening)
+        listener = bound(listening)
         service.open()
-        scheme = "https" if listening.certificate else "http"
-        host, port = listener.getsockname()[:2]
-        url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+        url = address_of(listener, listening)
         app = make_app(
             make_routes(service),
             service.authenticate,
             allowed_hosts(listening.host, listening.hosts),
-            secure=scheme == "https",
+            secure=listening.certificate is not None,
         )
-        config = uvicorn.Config(
-            app,
-            http=patient_protocol(),
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            limit_concurrency=_MAX_CONNECTIONS,
-            h11_max_incomplete_event_size=_MAX_HEADER_BYTES,
-            timeout_keep_alive=10,
-            timeout_graceful_shutdown=2,
-            ssl_certfile=listening.certificate,
-            ssl_keyfile=listening.key,
-        )
-        server = _Server(config, lambda: on_ready(url, service), service.begin_closing)
+        config = configured(app, listening)
+        server = Server(config, lambda: on_ready(url, service), service.begin_closing)
         service.on_end = server.end
         service.announce(url)
         _log.info("serving %s, policy %s", url, configuration.policy)
         asyncio.run(server.serve(sockets=[listener]))
+        if service.begins_again:
+            return BEGIN_AGAIN
         return 1 if not service.is_well() else 0
     finally:
         service.close()
+
+
+def address_of(listener: socket.socket, listening: Listening) -> str:
+    host, port = listener.getsockname()[:2]
+    scheme = "https" if listening.certificate else "http"
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def configured(app: ASGIApp, listening: Listening) -> Any:
+    """How uvicorn serves any app of ours."""
+    import uvicorn
+
+    return uvicorn.Config(
+        app,
+        http=patient_protocol(),
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=_MAX_CONNECTIONS,
+        h11_max_incomplete_event_size=_MAX_HEADER_BYTES,
+        timeout_keep_alive=10,
+        timeout_graceful_shutdown=2,
+        ssl_certfile=listening.certificate,
+        ssl_keyfile=listening.key,
+    )
 
 
 def check(listening: Listening) -> None:
@@ -108,7 +123,7 @@ def check(listening: Listening) -> None:
             raise UserError(field=name, value=path, problem="no such file", remedy="give a PEM file")
 
 
-def _bound(listening: Listening) -> socket.socket:
+def bound(listening: Listening) -> socket.socket:
     try:
         family = socket.AF_INET6 if ":" in listening.host else socket.AF_INET
         listener = socket.socket(family, socket.SOCK_STREAM)
@@ -157,13 +172,13 @@ def patient_protocol() -> type[asyncio.Protocol]:
     return Patient
 
 
-class _Server:
+class Server:
     """uvicorn's server, that says when it is ready and can be ended from any thread."""
 
     def __init__(self, config: Any, on_ready: Callable[[], None], on_end: Callable[[], None]) -> None:
         import uvicorn
 
-        class Server(uvicorn.Server):
+        class Uvicorn(uvicorn.Server):
             @contextlib.contextmanager
             def capture_signals(self) -> Iterator[None]:
                 """Both mean to end in good order; uvicorn's own would raise them again afterwards."""
@@ -183,7 +198,7 @@ class _Server:
                 on_end()
                 await super().shutdown(sockets)
 
-        self._server = Server(config)
+        self._server = Uvicorn(config)
 
     async def serve(self, sockets: list[socket.socket]) -> None:
         await self._server.serve(sockets=sockets)

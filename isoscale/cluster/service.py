@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from isoscale.backends.host_id import machine_id
 from isoscale.clock import Instant
@@ -28,7 +29,7 @@ from isoscale.cluster.live import Live
 from isoscale.cluster.machine import make_cluster, pin_devices
 from isoscale.cluster.outcome import INPUT, LOST, MACHINE, outcome_of
 from isoscale.cluster.picture import Picture
-from isoscale.cluster.process import CoordinatorProcess, live_executors
+from isoscale.cluster.process import CoordinatorProcess
 from isoscale.cluster.recording import load_standing
 from isoscale.cluster.settings import Settings, interval_of, one_policy
 from isoscale.cluster.state_directory import StateDirectory, job_directory
@@ -41,8 +42,12 @@ from isoscale.cluster.whatif.tasks import Tasks
 from isoscale.protocol.files import read_small
 from isoscale.scheduling.controller import Controller
 from isoscale.scheduling.driver import Driver, device_names
-from isoscale.scheduling.driving import Happening
+from isoscale.scheduling.driving import DeviceFailed, Happening, ReclaimAsked
 from isoscale.scheduling.policy import policy_names
+from isoscale.types import RayOptions
+
+if TYPE_CHECKING:
+    from isoscale.cluster.on_ray import RayDevices
 
 __all__ = ["Configuration", "Service"]
 
@@ -55,10 +60,17 @@ _DEATHS = 5
 _CANCEL_S = 10.0
 
 
+def _backoff_s(failures: int) -> float:
+    """1, 2, 4 seconds and so on; a full disk is tried every minute for as long as it is full."""
+    return min(60.0, 2.0 ** min(failures - 1, 6))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
     state: Path
     devices: str = "cpu*2"
+    #: its devices are those of a Ray cluster, instead
+    ray: RayOptions | None = None
     #: each device runs on a core of its own
     pin: bool = False
     policy: str = "easyscale(room=true)"
@@ -79,7 +91,10 @@ class Service:
         self._configuration = configuration
         instant = Instant()
         self.now: Callable[[], float] = instant.unix_now
-        cluster = make_cluster(configuration.devices)
+        self._ray = ray_devices(configuration.ray)
+        cluster = make_cluster(configuration.devices) if self._ray is None else self._ray.cluster()
+        #: it ends so that another one begins, with devices that this one does not know
+        self.begins_again = False
         names = device_names(cluster)
         cores = pin_devices(names) if configuration.pin else {}
         label, policy = one_policy(configuration.policy)
@@ -96,7 +111,7 @@ class Service:
         self._webhooks = Webhooks(self.store, configuration.state / "webhooks.json", configuration.webhooks)
         self.store.on_commit = self._ring
         controller = Controller(cluster, made, interval_s=interval, quotas=configuration.quotas, rescale_s=_RESCALE_S)
-        self._driver = Driver(controller, names, retry=self._may_retry, backoff_s=lambda n: min(60.0, 2.0 ** (n - 1)))
+        self._driver = Driver(controller, names, retry=self._may_retry, backoff_s=_backoff_s)
         state = configuration.state
         self.desk = Desk(
             self.store,
@@ -138,9 +153,14 @@ class Service:
         self._tell_cluster()
         self._warm = WarmKeeper(self.state, self.state / "warm.log")
         self._engine.variables = self._warm.variables()
+        if self._ray is not None:
+            self._engine.variables |= self._ray.variables()
+            self._engine.settings, self._engine.executors = self._ray.settings(), self._ray
         self._adopt_all()
         self._engine.on_change = self._forecaster.wake
         self._engine.start()
+        if self._ray is not None:
+            self._ray.watch(self._on_gone, self._on_drain, self._on_come)
         self._forecaster.start()
         self.history.start()
         self._webhooks.start()
@@ -175,6 +195,8 @@ class Service:
         self._webhooks.close()
         if self._warm is not None:
             self._warm.close()
+        if self._ray is not None:
+            self._ray.close()
         self.store.close()
         self._directory.close()
 
@@ -246,6 +268,24 @@ class Service:
         """Returns when they are free. Raises UserError, ConflictError if they are not in time."""
         return self._lending.reclaim(caller, node, count, within_s, force=force, key=key)
 
+    # ---- nodes that come and go ----
+
+    def _on_gone(self, devices: list[str]) -> None:
+        def lose(engine: Engine) -> list[Happening]:
+            with self.store.write(now=self.now()) as tx:
+                tx.event("devices_gone", devices=devices)
+            engine.away.update(devices)
+            return [DeviceFailed(device, "its node is gone") for device in devices]
+
+        self._engine.call(lose)
+
+    def _on_drain(self, node: int, count: int, left_s: float) -> None:
+        self._engine.post(ReclaimAsked(f"drain-{node}", node, count, self.now() + left_s))
+
+    def _on_come(self) -> None:
+        self.begins_again = True
+        self.on_end()
+
     # ---- failing ----
 
     def _may_retry(self, job: str, error: str, failures: int) -> bool:
@@ -310,6 +350,17 @@ class Service:
             if not process.is_alive():
                 process.close()
                 process = None
-        alive = () if rebooted else tuple(sorted({one.device for one in live_executors(directory)}))
+        # Of this machine nothing has outlived a boot; other machines know nothing of it.
+        dead = rebooted and self._ray is None
+        alive = () if dead else tuple(sorted({one.device for one in self._engine.executors.live(directory)}))
         outcome = outcome_of(directory)
         return Found(outcome=outcome, is_up=process is not None, alive=alive), process
+
+
+def ray_devices(options: RayOptions | None) -> RayDevices | None:
+    """None: this machine's devices. Raises UserError."""
+    if options is None:
+        return None
+    from isoscale.cluster.on_ray import RayDevices
+
+    return RayDevices(options)

@@ -26,6 +26,8 @@ __all__ = ["INTERVAL_S", "Settings", "interval_of", "one_policy"]
 
 #: seconds between decisions of policies that watch time, unless the operator says otherwise
 INTERVAL_S = 1.0
+#: with `--interval 0`, of policies that watch time
+_SHORTEST_S = 0.2
 _PATIENCE_S = 10.0
 _MAX_QUOTAS = 1_000
 
@@ -99,6 +101,8 @@ def interval_of(policy: Policy, wanted: float | None) -> float | None:
     """Seconds between decisions; None: the policy's own."""
     if wanted is None and (policy.interval_s > 0 or policy.watches_time):
         return INTERVAL_S
+    if wanted == 0 and policy.watches_time:
+        return _SHORTEST_S  # every moment is an event: it would be asked without end
     return wanted
 
 

@@ -49,7 +49,6 @@ from isoscale.scheduling.state import (
     Resize,
     SpeedModel,
     num_devices,
-    service_by_kind,
 )
 from isoscale.scheduling.validity import check_decisions
 
@@ -212,7 +211,7 @@ class Controller:
         assert self._experience is not None
         for view in [*self._waiting.values(), *self._running.values()]:
             if view.request.application == application:
-                told = self._experience.informed(application, self._own[view.name])
+                told = self._experience.informed(application, self._own.get(view.name, view.speed))
                 self._put(replace(view, speed=told))
 
     def next_decision_s(self, now: float) -> float:
@@ -318,7 +317,6 @@ class Controller:
                 since_s=now,
                 service_before_s=view.service_s(now),
                 running_before_s=view.running_s(now),
-                service_of_kinds=service_by_kind(self.cluster, view, now) if len(self._capacity_of) > 1 else (),
                 first_started_s=now if view.first_started_s is None and allocation else view.first_started_s,
                 num_restarts=view.num_restarts + (view.first_started_s is not None and bool(allocation)),
             )

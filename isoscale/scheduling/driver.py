@@ -21,12 +21,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from isoscale.scheduling.controller import Controller
-from isoscale.scheduling.device_pool import DevicePool, Reclaim
+from isoscale.scheduling.device_events import DeviceEvents
+from isoscale.scheduling.device_pool import DevicePool
 from isoscale.scheduling.driving import (
     CancelAsked,
-    DeviceFailed,
-    DeviceRepaired,
-    DevicesLent,
     DevicesReleased,
     Grant,
     GrantReported,
@@ -36,7 +34,6 @@ from isoscale.scheduling.driving import (
     JobState,
     KillRun,
     PauseAsked,
-    ReclaimAsked,
     RejectJob,
     ResumeAsked,
     RunAnswers,
@@ -46,20 +43,18 @@ from isoscale.scheduling.driving import (
 )
 from isoscale.scheduling.events import (
     AllocationChanged,
-    CapacityChanged,
     Event,
     JobEnded,
-    JobOffered,
     JobProgress,
     JobSubmitted,
-    JobWithheld,
     PricesChanged,
     RequestChanged,
     SpeedLearned,
 )
 from isoscale.scheduling.granting import Granting, less
+from isoscale.scheduling.hiding import Hiding
 from isoscale.scheduling.runs import OVER, Run, standing_of
-from isoscale.scheduling.state import Cluster, Decision, Pause, Reject, num_devices
+from isoscale.scheduling.state import Cluster, Decision, Pause, Reject
 
 __all__ = ["Driver", "RetryRule", "device_names"]
 
@@ -87,9 +82,8 @@ class Driver:
         self._granting = Granting(self._pool, self._runs)
         #: jobs that wait for another try
         self._waiting: set[str] = set()
-        #: jobs that the policy does not decide about, and what it was told that nodes have for the others
-        self._hidden: dict[str, Run] = {}
-        self._told = [node.num_devices for node in controller.cluster.nodes]
+        self._hiding = Hiding(self._pool, [node.num_devices for node in controller.cluster.nodes], self._feed)
+        self._devices = DeviceEvents(self._pool, self._runs, self._granting, self._hiding, self._feed)
         self._now = 0.0
 
     # ---- looking ----
@@ -152,8 +146,8 @@ class Driver:
 
     def _settled(self) -> list[Instruction]:
         granting = self._granting
-        if self._hidden:
-            self._tell_capacity()
+        if self._hiding.is_any:
+            self._hiding.tell_capacity()
         if granting.pending:
             granting.settle()
         if self._pool.has_reclaims:
@@ -186,7 +180,7 @@ class Driver:
             case PauseAsked() | ResumeAsked() | CancelAsked():
                 self._on_owner(event)
             case _:
-                self._on_devices(event)
+                self._devices.handle(event)
 
     def _feed(self, event: Event, why: str = "urgent", deadline_s: float = math.inf) -> None:
         """To the controller, whose answer cannot wait."""
@@ -308,7 +302,7 @@ class Driver:
         if pause_s > 0:
             run.not_before_s = self._now + pause_s
             self._waiting.add(run.name)
-            self._hide(run)
+            self._hiding.hide(run)
 
     def _lose_devices(self, run: Run) -> None:
         """It has none, whatever the controller thinks."""
@@ -328,8 +322,7 @@ class Driver:
         run.turn(state, why, self._granting.out)
         self._granting.forget_want(run)
         self._waiting.discard(run.name)
-        if self._hidden and self._hidden.pop(run.name, None) is not None:
-            self._tell_capacity()
+        self._hiding.forget(run)
         self._feed(JobEnded(run.name))
         if not run.dropped:
             self._granting.forget(run)
@@ -388,23 +381,14 @@ class Driver:
     def _withdraw(self, run: Run) -> None:
         """What it was to get and has not got is free for others at once."""
         self._granting.forget_want(run)
-        self._hide(run)
+        self._hiding.hide(run)
         if not run.is_silent:
             self._feed(AllocationChanged(run.name, self._pool.allocation_of(run.granted)))
 
-    def _hide(self, run: Run) -> None:
-        """The policy decides no more about it, and others do not wait for what it holds."""
-        self._hidden[run.name] = run
-        self._feed(JobWithheld(run.name))
-
     def _show(self, run: Run) -> None:
         """Unless something else keeps it from the policy."""
-        if run.is_silent or run.is_paused_by_owner or run.is_cancelling or run.name in self._waiting:
-            return
-        if self._hidden.pop(run.name, None) is not None:
-            self._feed(AllocationChanged(run.name, run.wanted))
-            self._tell_capacity()
-            self._feed(JobOffered(run.name))
+        if not (run.is_silent or run.is_paused_by_owner or run.is_cancelling or run.name in self._waiting):
+            self._hiding.show(run)
 
     # ---- silence ----
 
@@ -415,7 +399,7 @@ class Driver:
         run.wanted = self._pool.allocation_of(run.granted)
         self._granting.forget_want(run)
         self._granting.look_at_giving(run)
-        self._hide(run)
+        self._hiding.hide(run)
         self._feed(AllocationChanged(run.name, self._pool.allocation_of(run.holds())))
 
     def _on_answers(self, run: Run) -> None:
@@ -432,87 +416,6 @@ class Driver:
         run.wanted = self._pool.allocation_of(run.granted)
         self._granting.look_at_giving(run)
         self._show(run)
-
-    # ---- devices ----
-
-    def _on_devices(self, event: DevicesLent | ReclaimAsked | DeviceFailed | DeviceRepaired) -> None:
-        match event:
-            case DevicesLent(node, count):
-                self._pool.lend(node, count)
-            case ReclaimAsked(reclaim, node, count, deadline_s):
-                self._pool.reclaim(Reclaim(reclaim, node, count, deadline_s))
-                self._tell_capacity(deadline_s)
-                self._take_from_silent(node, deadline_s)
-            case DeviceRepaired(device):
-                number = self._pool.numbers[device]
-                node = self._pool.node_of[number]
-                self._pool.repair(number)
-            case DeviceFailed(device):
-                number = self._pool.numbers[device]
-                node = self._pool.node_of[number]
-                if self._pool.is_broken(number):
-                    return
-                self._break_down(number, event)
-        self._tell_capacity()
-
-    def _tell_capacity(self, deadline_s: float = math.inf) -> None:
-        """What nodes have for jobs that the policy sees. Devices that hidden jobs let go of go to their owner first."""
-        pool = self._pool
-        kept, leaving = [0] * len(self._told), [0] * len(self._told)
-        for run in self._hidden.values():
-            for number in run.granted:
-                kept[pool.node_of[number]] += 1
-            for number in run.dropped:
-                leaving[pool.node_of[number]] += 1
-        for node, told in enumerate(self._told):
-            count = max(0, pool.working(node) - kept[node] - max(leaving[node], pool.owed(node)))
-            if count != told:
-                self._told[node] = count
-                self._feed(CapacityChanged(node, count), "reclaimed", deadline_s)
-
-    def _take_from_silent(self, node: int, deadline_s: float) -> None:
-        """What the controller cannot take, since it sees only jobs that answer."""
-
-        def here(run: Run) -> list[int]:
-            return sorted(number for number in run.granted if self._pool.node_of[number] == node)
-
-        leaving = sum(self._pool.node_of[n] == node for run in self._runs.values() for n in run.dropped)
-        planned = sum(
-            max(0, len(here(run)) - dict(run.wanted).get(node, 0)) for run in self._granting.unsettled() if run.is_up
-        )
-        lacking = self._pool.owed(node) - leaving - planned
-        for run in [run for run in self._runs.values() if run.is_silent]:
-            taken = here(run)[::-1][: max(0, lacking)]
-            if taken or any(self._pool.node_of[number] == node for number in run.dropped):
-                run.deadline_s = min(run.deadline_s, deadline_s)
-                self._granting.deadline_s = min(self._granting.deadline_s, deadline_s)
-            if taken:
-                lacking -= len(taken)
-                self._granting.grant(run, run.granted.difference(taken))
-                run.wanted = self._pool.allocation_of(run.granted)
-                self._granting.send(run, "reclaimed")
-
-    def _break_down(self, number: int, event: DeviceFailed) -> None:
-        holder = next((run for run in self._runs.values() if number in run.granted or number in run.dropped), None)
-        self._pool.break_down(number, is_held=holder is not None)
-        if holder is None or number in holder.dropped:
-            return
-        # Taken away like any other: repaired, it shall not be met by somebody who has not heard.
-        self._granting.grant(holder, holder.granted - {number})
-        if holder.is_free_to_go:
-            self._go_on_without(holder, self._pool.node_of[number], event)
-        elif holder.is_silent:
-            holder.wanted = self._pool.allocation_of(holder.granted)
-            self._granting.send(holder, event.reason)  # written down, for when it looks
-
-    def _go_on_without(self, run: Run, node: int, event: DeviceFailed) -> None:
-        rest = less(run.wanted, ((node, 1),))
-        if event.ends_run or num_devices(rest) < max(1, run.min_devices):
-            rest = ()
-        run.wanted, run.why = rest, event.reason
-        self._feed(AllocationChanged(run.name, rest))
-        self._granting.want(run)
-        self._granting.send_rest(run, event.reason)
 
     # ---- time ----
 
@@ -558,12 +461,12 @@ class Driver:
             self._end(run, "cancelled", run.reason)
             return
         if run.is_paused_by_owner or run.is_cancelling:
-            self._hide(run)
+            self._hiding.hide(run)
         elif saved.not_before_s > self._now:
             # By another clock than the one that it was written by: no pause is longer than the rule says.
             run.not_before_s = min(saved.not_before_s, self._now + self._backoff_s(max(1, run.failures)))
             self._waiting.add(run.name)
-            self._hide(run)
+            self._hiding.hide(run)
         if run.is_up:
             self._granting.say_again(run, "the service was restarted")
             return

@@ -11,7 +11,6 @@ Pure bookkeeping for `controller`; only models made of measured points (`Measure
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from statistics import median
 
@@ -19,8 +18,6 @@ from isoscale.scheduling.measured import MeasuredSpeed
 from isoscale.scheduling.state import SpeedModel
 
 __all__ = ["ODD", "Experience"]
-
-Points = Mapping[tuple[str, int], float]
 
 #: own rates, brought to the others' level, may differ from theirs by this factor
 ODD = 1.5

@@ -34,7 +34,6 @@ __all__ = [
     "held_by_kind",
     "num_devices",
     "packed_shape",
-    "service_by_kind",
     "shape_of",
 ]
 
@@ -161,8 +160,6 @@ class JobView:
     since_s: float = 0.0
     service_before_s: float = 0.0
     running_before_s: float = 0.0
-    #: device-seconds by kind up to that moment, in the cluster's order; () where there is one kind only
-    service_of_kinds: tuple[float, ...] = ()
     #: None until it first runs
     first_started_s: float | None = None
     #: changes of devices or batch after the first start, each of which interrupted the job
@@ -286,14 +283,6 @@ def held_by_kind(cluster: Cluster, allocation: Allocation) -> dict[str, int]:
         kind = cluster.nodes[node].kind
         held[kind] = held.get(kind, 0) + count
     return {kind: held[kind] for kind in cluster.kinds if kind in held} if len(held) > 1 else held
-
-
-def service_by_kind(cluster: Cluster, job: JobView, now: float) -> tuple[float, ...]:
-    """Device-seconds that the job has held of each of the cluster's kinds."""
-    service = list(job.service_of_kinds or (0.0,) * len(cluster.kinds))
-    for kind, count in held_by_kind(cluster, job.allocation).items():
-        service[cluster.kinds.index(kind)] += count * (now - job.since_s)
-    return tuple(service)
 
 
 def packed_shape(kind: str, count: int, node_size: int) -> Shape:

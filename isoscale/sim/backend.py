@@ -114,8 +114,9 @@ class SimulatedBackend:
         #: jobs on each node; kept only if they matter to each other
         self._on_node: list[dict[int, Live]] = [{} for _ in cluster.nodes]
 
-    def place(self, live: Live, allocation: Allocation, batch: int, now: float) -> float:
-        """Gives the job these devices, or none; returns how long it stands still."""
+    def place(self, live: Live, allocation: Allocation, batch: int, now: float, late_s: float = 0.0) -> float:
+        """Gives the job these devices, or none; returns how long it stands still. `late_s`: devices that are new to it
+        are free so much later."""
         costs = self._costs_of(live)
         self.settle(live, now)
         old, first = live.allocation, live.first_start_s is None
@@ -132,10 +133,10 @@ class SimulatedBackend:
         shape = tuple([(self._kinds[node], count) for node, count in allocation])
         grows = costs.ready_s > 0 and bool(old) and batch == live.batch and _contains(allocation, old)
         if grows and now >= live.since:
-            live.switch_at = now + costs.ready_s
+            live.switch_at = now + costs.ready_s + late_s
             self._reckon(live)
             return costs.rescale_s
-        pause_s = costs.rescale_s if old else costs.start_s if first else costs.resume_s
+        pause_s = costs.rescale_s if old else late_s + (costs.start_s if first else costs.resume_s)
         self._begin(live, shape, batch, now)
         # A job that was still starting is not ready any sooner.
         live.since = max(live.since, now + pause_s) if old else now + pause_s

@@ -29,6 +29,9 @@ class Costs:
     rescale_s: float = 0.0
     #: a pure growth only: training goes on as before while newcomers get ready, then `rescale_s`
     ready_s: float = 0.0
+    #: devices that one decision takes from a job and gives to another come so much later: the step under way, the
+    #: state that a paused job writes, the end of its processes
+    handover_s: float = 0.0
     #: until a device that is wanted back is free, after the step under way
     release_s: float = 0.0
     #: a step is not waited for longer than this: it is given up, and made again by those who stay; 0: it always is

@@ -330,17 +330,20 @@ class Simulation:
                 latency = max(latency, needed)
                 if needed > self._options.notice_s:
                     self._lose_work(self._live[one.job])  # gone before it was saved
+        # Who gets devices of others at this moment waits until those have let go of them.
+        taken = any(num_devices(one.grant.allocation) < num_devices(self._live[one.job].allocation) for one in given)
+        late_s = self._options.costs.handover_s if taken else 0.0
         for one in given:
-            self._place(self._live[one.job], one.grant.allocation, one.grant.batch, one.grant.reason)
+            self._place(self._live[one.job], one.grant.allocation, one.grant.batch, one.grant.reason, late_s)
         return latency
 
-    def _place(self, live: Live, allocation: Allocation, batch: int, reason: str) -> None:
+    def _place(self, live: Live, allocation: Allocation, batch: int, reason: str, late_s: float = 0.0) -> None:
         if not self._records:
-            self._backend.place(live, allocation, batch, self.now)
+            self._backend.place(live, allocation, batch, self.now, late_s)
             return
         first = live.first_start_s is None
         before = num_devices(live.allocation)
-        pause_s = self._backend.place(live, allocation, batch, self.now)
+        pause_s = self._backend.place(live, allocation, batch, self.now, late_s)
         self._record(
             self.now,
             "job_started" if first else "job_resized",

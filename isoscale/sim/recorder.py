@@ -5,7 +5,8 @@ Same names and fields as real runs, with virtual seconds as `t`:
 `job_started|job_resized {job,from,to,nodes,batch,pause_s,reason}` (`to` is 0 when the job is paused),
 `job_finished {job,jct_s,queue_s,busy_device_s}`, `job_failed {job,error,retried,busy_device_s}`,
 `job_rejected {job,reason}`, `job_left {job,busy_device_s}` (it had not ended when the simulation did),
-`device_failed|device_repaired|device_lent|device_reclaimed {node,devices}`, `simulation_ended {}` (last). Times are
+`device_failed|device_repaired|device_lent|device_reclaimed {node,devices}`, `prices_changed {prices}` (dollars an hour
+by kind, where devices are rented), `simulation_ended {}` (last). Times are
 written in full: what is computed from the log is what the simulator computed.
 """
 

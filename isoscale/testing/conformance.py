@@ -38,7 +38,7 @@ from isoscale.kinds import profile_named
 
 __all__ = ["CHECKS", "Check", "Harness", "abandon", "program", "run_text"]
 
-_PATIENCE_S = 60.0
+_PATIENCE_S = 150.0
 
 
 class Harness(Protocol):
@@ -192,11 +192,13 @@ async def owner_dies(harness: Harness, directory: Path) -> None:
     backend = harness.make()
     process = backend.find(identity, directory / "log")
     assert process is not None, "a process that lives was not found"
+    assert backend.lives(identity)
     assert process.identity == identity
     process.kill()
     await _reason(process)
     await process.sweep()
     assert backend.find(identity, directory / "log") is None, "a process that is dead was found"
+    assert not backend.lives(identity)
     await backend.close()
 
 

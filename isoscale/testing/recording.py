@@ -15,9 +15,9 @@ __all__ = ["RecordingHandle"]
 
 
 class RecordingHandle(JobHandle):
-    def __init__(self, directory: str | Path, asked: list[Asked]) -> None:
+    def __init__(self, directory: str | Path, asked: list[Asked], ca_file: Path | None = None) -> None:
         """`asked` grows by one with every request but those for the status."""
-        super().__init__(directory)
+        super().__init__(directory, ca_file=ca_file)
         self._asked = asked
         #: what is asked from now on must be refused
         self.absurd = False

@@ -103,6 +103,8 @@ class RunningJob:
         self._events_size = 0
         #: pid and birth of every process that was seen
         self._seen: dict[int, int] = {}
+        #: by which its control socket is known, where that has a certificate
+        self.ca_file: Path | None = None
         #: all that was done to it here
         self.record = Record()
         #: what `edit` changes in which file, if anything
@@ -185,7 +187,7 @@ class RunningJob:
         return path.read_text(errors="replace") if path.exists() else ""
 
     def handle(self) -> JobHandle:
-        return RecordingHandle(self.directory, self.record.asked)
+        return RecordingHandle(self.directory, self.record.asked, self.ca_file)
 
     # ---- promises ----
 

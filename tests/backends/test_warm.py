@@ -50,7 +50,7 @@ async def started(parents: WarmParents, launch: Launch) -> tuple[str, str]:
     """How it ended and what it printed."""
     backend = LocalBackend(warm=parents)
     process = await backend.start(launch, backend.free_device("cpu", ()))
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(200):
         reason = await process.wait()
     return reason, process.tail()
 
@@ -165,7 +165,7 @@ parent = WarmParents({LIGHT!r}, pathlib.Path(os.devnull)).begun(dict(os.environ)
 print(parent.pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=200)
     pid, deadline = int(done.stdout), time.monotonic() + 60
     while born(pid):
         assert time.monotonic() < deadline, "the warm parent is left"
@@ -315,7 +315,7 @@ def test_hostile_words_do_not_harm_a_keeper(data: bytes, shared: tuple[Lender, P
         stranger.connect(str(directory / "socket"))
         stranger.sendall(data)
         stranger.shutdown(socket.SHUT_WR)
-        stranger.settimeout(10)
+        stranger.settimeout(60)
         with contextlib.suppress(ConnectionResetError):
             assert len(stranger.recv(1000)) < 100
     parents = WarmParents(LIGHT, Path(os.devnull), lender)

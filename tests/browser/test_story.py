@@ -66,6 +66,8 @@ def test_a_job_is_watched_from_submission_to_its_digest(
     served.hurry(job)
     digest = served.until_state(job, "finished").digest
     page.see("[data-state=finished]")
+    page.page.bring_to_front()
+    page.see('a[href="?tab=details"]').click()
     page.see("body", digest[:12])
     jobs.see(f"{row} [data-state=finished]")
     cluster.until(lambda: held.count() == 0, "all is free")

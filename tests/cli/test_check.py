@@ -16,7 +16,7 @@ from tests.cli.in_process import refusal
 pytestmark = [
     pytest.mark.processes,
     pytest.mark.slow,
-    pytest.mark.timeout(120),
+    pytest.mark.timeout(600),
     pytest.mark.skipif(
         host_capability().isa not in ("avx2", "avx512"), reason="this CPU has no AVX2, so only one kind"
     ),
@@ -28,7 +28,7 @@ TWO_MODELS = str(SCRIPTS / "two_models.py")
 
 
 def check(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([ISOSCALE, "check", *arguments], capture_output=True, text=True, timeout=100)
+    return subprocess.run([ISOSCALE, "check", *arguments], capture_output=True, text=True, timeout=280)
 
 
 @pytest.fixture(scope="module")

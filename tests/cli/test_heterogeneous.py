@@ -16,7 +16,7 @@ from isoscale.kinds import host_capability
 pytestmark = [
     pytest.mark.processes,
     pytest.mark.slow,
-    pytest.mark.timeout(120),
+    pytest.mark.timeout(600),
     pytest.mark.skipif(
         host_capability().isa not in ("avx2", "avx512"), reason="this CPU has no AVX2, so only one kind"
     ),
@@ -29,7 +29,7 @@ DEVICES = ["cpu-avx2*2", "cpu-sse*2", "cpu-avx2*1+cpu-sse*1"]
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [ISOSCALE, "run", SCRIPT, "--workers", "2", "--until", "4", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100)
+    return subprocess.run(command, capture_output=True, text=True, timeout=280)
 
 
 @pytest.fixture(scope="module")

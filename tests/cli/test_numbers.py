@@ -193,7 +193,7 @@ def places(tmp_path: Path) -> dict[str, str]:
     return {"SCRIPT": str(script), "RUN": str(run), "PROFILE": str(profile)}
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(("command", "option", "form"), [case for case in CASES if case[2]])
 def test_an_absurd_number_is_refused_by_name_or_taken(
     command: str,

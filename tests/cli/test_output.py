@@ -1,4 +1,4 @@
-"""A script that prints a million lines, terminals that do not take them: training goes on, requests are answered."""
+"""A script that prints 300,000 lines, terminals that do not take them: training goes on, requests are answered."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from isoscale.protocol.events import read_events
 
 ISOSCALE = str(Path(sys.executable).parent / "isoscale")
 FLOOD = Path(__file__).with_name("scripts") / "flood.py"
-MILLION = 1_000_000
+MANY = 300_000
 PATIENCE_S = 200.0
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(500)]
 
 
 class Run:
-    def __init__(self, home: Path, stdout: int, lines: int = MILLION, *, stderr: int | None = None) -> None:
+    def __init__(self, home: Path, stdout: int, lines: int = MANY, *, stderr: int | None = None) -> None:
         self.out, self.done, self.flooded = home / "out", home / "done", home / "flooded"
         with (home / "errors").open("wb") as errors:
             self.process = subprocess.Popen(
@@ -78,7 +78,7 @@ def isoscale(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_a_pipe_that_nobody_reads(tmp_path: Path) -> None:
     with running(tmp_path, subprocess.PIPE) as run:
         run.until(lambda: run.events("step"), "a step")
-        run.until(run.flooded.exists, "a million lines")
+        run.until(run.flooded.exists, "many lines")
         run.until(lambda: sum(event["lines"] for event in run.events("output_cut")), "lines that are not shown")
         # The log is written as steps are committed, and requests are answered.
         run.train(20)
@@ -89,10 +89,10 @@ def test_a_pipe_that_nobody_reads(tmp_path: Path) -> None:
         run.process.send_signal(signal.SIGINT)
         assert run.process.wait(PATIENCE_S) == 130
         whole = (run.out / "logs" / "executor-0.log").read_bytes()
-        assert whole.count(b"\nline ") == MILLION
+        assert whole.count(b"\nline ") == MANY
         assert whole.endswith(b"no more lines\nand no end of line")
         # Nobody has read a line: all but what a pipe and a queue hold were cut.
-        assert sum(event["lines"] for event in run.events("output_cut")) > MILLION - 100_000
+        assert sum(event["lines"] for event in run.events("output_cut")) > MANY - 100_000
 
 
 def test_a_pipe_that_is_closed(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_a_terminal_gets_what_it_can_show(tmp_path: Path) -> None:
         os.close(theirs)
         reader = threading.Thread(target=read)
         reader.start()
-        run.until(run.flooded.exists, "a million lines")
+        run.until(run.flooded.exists, "many lines")
         run.until(lambda: b"no more lines" in b"".join(shown), "the end")
         run.train(10)
         run.done.touch()
@@ -130,7 +130,7 @@ def test_a_terminal_gets_what_it_can_show(tmp_path: Path) -> None:
         reader.join(PATIENCE_S)
         os.close(ours)
         text = b"".join(shown).decode()
-        assert text.count("\n") < MILLION / 50
+        assert text.count("\n") < 20_000
         assert "lines are in " in text
         assert "out/logs/executor-0.log" in text
         assert "the first line" in text
@@ -141,12 +141,12 @@ def test_a_terminal_gets_what_it_can_show(tmp_path: Path) -> None:
         assert text.index("no more lines") < text.index("and no end of line") < text.index("done (the test is done)")
         cut = sum(event["lines"] for event in run.events("output_cut"))
         # Every line of the script is shown or counted: those with numbers, and four others.
-        assert cut + len(re.findall(r"line [0-9]+\r\n", text)) in range(MILLION, MILLION + 5)
+        assert cut + len(re.findall(r"line [0-9]+\r\n", text)) in range(MANY, MANY + 5)
 
 
 def test_ctrl_c_ends_a_flood(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
-    with running(tmp_path, theirs, lines=100 * MILLION) as run:
+    with running(tmp_path, theirs, lines=1000 * MANY) as run:
         os.close(theirs)
         log = run.out / "logs" / "executor-0.log"
         # Nobody reads the terminal: it is as stopped as by Ctrl-S.

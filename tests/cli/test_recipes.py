@@ -94,7 +94,7 @@ def test_a_recipe_agrees_with_stock_ddp(tmp_path: Path) -> None:
         [ISOSCALE, "verify", "recipe:resnet", "--workers", "2", "--out", str(out), "--", *small],
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=280,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "equal: 1 executor and stock DDP with 2 processes give the same bits" in done.stdout

@@ -14,7 +14,7 @@ import pytest
 
 from tests.cli.in_process import refusal
 
-pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(600)]
 
 ISOSCALE = str(Path(sys.executable).parent / "isoscale")
 TINY = str(Path(__file__).parent / "scripts" / "tiny.py")
@@ -25,7 +25,7 @@ def isoscale(*arguments: str, **variables: str) -> subprocess.CompletedProcess[s
         [ISOSCALE, *arguments],
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=280,
         stdin=subprocess.DEVNULL,
         env={**os.environ, **variables},
     )

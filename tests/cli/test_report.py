@@ -140,7 +140,7 @@ def test_bad_input_is_named(tmp_path: Path) -> None:
 
 def test_the_program_exits_with_2_and_one_line(tmp_path: Path) -> None:
     program = Path(sys.executable).parent / "isoscale"
-    done = subprocess.run([program, "report", tmp_path], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([program, "report", tmp_path], capture_output=True, text=True, timeout=200)
     assert done.returncode == 2
     assert done.stderr == f"isoscale: DIR={tmp_path}: no events.jsonl in it; give the --out of a run\n"
 

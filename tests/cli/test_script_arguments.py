@@ -32,7 +32,7 @@ BEFORE = OPTIONS + "options()\nisoscale.run(lambda job: None)\n"
 def isoscale(script: str, directory: Path, command: list[str], *arguments: str) -> subprocess.CompletedProcess[str]:
     (directory / "script.py").write_text(script)
     whole = [ISOSCALE, command[0], "script.py", *command[1:], "--out", "out", "--", *arguments]
-    return subprocess.run(whole, cwd=directory, capture_output=True, text=True, timeout=110)
+    return subprocess.run(whole, cwd=directory, capture_output=True, text=True, timeout=280)
 
 
 @pytest.mark.processes

@@ -29,7 +29,7 @@ POOLS = "V100*32+P100*16+T4*16"
 
 def isoscale(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     program = Path(sys.executable).parent / "isoscale"
-    return subprocess.run([program, *words], capture_output=True, text=True, timeout=100, cwd=cwd, check=False)
+    return subprocess.run([program, *words], capture_output=True, text=True, timeout=280, cwd=cwd, check=False)
 
 
 @pytest.fixture(scope="module")

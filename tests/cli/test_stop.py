@@ -47,7 +47,7 @@ def test_a_job_that_was_stopped_was_not_interrupted(tmp_path: Path) -> None:
         assert live["epoch"] is not None
         assert 'isoscale_executors{run="run",state="member"} 1' in _isoscale("status", run, "--metrics")
         told = _isoscale("stop", run)
-        assert process.wait(timeout=60) == 130
+        assert process.wait(timeout=200) == 130
     step = json.loads((run / "summary.json").read_text())["step"]
     assert told == f"stopped at step {step}, checkpoint checkpoints/step-{step:08d}.pt\n"
     told = (tmp_path / "told").read_text()
@@ -61,7 +61,7 @@ def test_a_job_that_was_stopped_was_not_interrupted(tmp_path: Path) -> None:
 def test_a_job_that_was_told_to_go_ends_without_a_traceback(tmp_path: Path) -> None:
     with _training(tmp_path) as (process, run):
         process.terminate()
-        assert process.wait(timeout=60) == 143
+        assert process.wait(timeout=200) == 143
     told = (tmp_path / "told").read_text()
     assert "isoscale: stopped by SIGTERM at step " in told
     assert "Traceback" not in told

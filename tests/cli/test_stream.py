@@ -159,13 +159,13 @@ def test_status_shows_how_far_a_stream_is(files: str, tmp_path: Path) -> None:
     with run(files, tmp_path / "run", executors=1, turn_s=0.2) as job:
         job.wait_step(2)
         done = subprocess.run(
-            [ISOSCALE, "status", str(job.directory), "--json"], capture_output=True, text=True, timeout=60
+            [ISOSCALE, "status", str(job.directory), "--json"], capture_output=True, text=True, timeout=200
         )
         stream = json.loads(done.stdout)["streams"]["stream 1"]
         assert stream["epoch"] == 0
         assert 0 < stream["handed_out"] <= stream["partitions"]
         done = subprocess.run(
-            [ISOSCALE, "status", str(job.directory), "--once"], capture_output=True, text=True, timeout=60
+            [ISOSCALE, "status", str(job.directory), "--once"], capture_output=True, text=True, timeout=200
         )
         assert "partitions given out" in done.stdout
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.cli.in_process import refusal
 
-pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(330)]
+pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(600)]
 
 ISOSCALE = str(Path(sys.executable).parent / "isoscale")
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -141,14 +141,14 @@ def test_ctrl_c_exits_130_and_leaves_no_process(phase: str, tmp_path: Path) -> N
     ) as process:
         started = tmp_path / "v" / ("events.jsonl" if phase == "elastic" else "reference/rank-0.jsonl")
         wanted = '"event": "step"' if phase == "elastic" else "loss"
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + 200
         while not (started.exists() and wanted in started.read_text()):
             assert process.poll() is None, process.stdout and process.stdout.read()
             assert time.monotonic() < deadline
             time.sleep(0.1)
         assert running(mark)
         process.send_signal(signal.SIGINT)
-        output, _ = process.communicate(timeout=20)
+        output, _ = process.communicate(timeout=200)
     assert process.returncode == 130, output
     assert "interrupted" in output
     assert not running(mark)

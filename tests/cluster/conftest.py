@@ -33,11 +33,12 @@ class Cluster:
         self.state = state
         self.process: subprocess.Popen[bytes] | None = None
 
-    def serve(self, *options: str, fault: str = "", devices: str = "cpu*2", ready: bool = True) -> None:
+    def serve(self, *options: str, fault: str = "", devices: str | None = "cpu*2", ready: bool = True) -> None:
         variables = {env.SERVICE_FAULT: fault} if fault else {}
-        command = [sys.executable, "-c", SERVE, "serve", "--state", str(self.state), "--devices", devices, *options]
+        command = [sys.executable, "-c", SERVE, "serve", "--state", str(self.state), *options]
+        command += ["--devices", devices] if devices is not None else []
         if self.process is not None:
-            self.process.wait(60)  # one that was killed, or killed itself
+            self.process.wait(120)  # one that was killed, or killed itself
         with (self.state.parent / "serve.log").open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **variables})
         if ready:
@@ -56,7 +57,7 @@ class Cluster:
     def stop(self) -> int:
         assert self.process is not None
         self.process.terminate()
-        return self.process.wait(30)
+        return self.process.wait(120)
 
     def client(self, **options: Any) -> Client:
         return Client(self.state, **options)
@@ -78,7 +79,7 @@ class Cluster:
         with self.client(patience_s=60) as client:
             return client.job(job)
 
-    def until(self, done: Callable[[], Any], seconds: float = 90.0) -> Any:
+    def until(self, done: Callable[[], Any], seconds: float = 200.0) -> Any:
         deadline = time.monotonic() + seconds
         while not (found := done()):
             if time.monotonic() > deadline:

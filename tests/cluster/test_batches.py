@@ -10,6 +10,7 @@ import pytest
 
 from isoscale.protocol.events import read_events
 from isoscale.protocol.files import read_small_json
+from isoscale.testing import short_job_path
 from tests.cluster.conftest import SERVE, Cluster
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -31,18 +32,12 @@ def test_a_batch_size_that_the_service_chooses(cluster: Cluster, tmp_path: Path,
     assert [(one["from"], one["to"]) for one in changes] == [(8, 16)]
     assert shown.samples == sum(event["samples"] for event in events if event["event"] == "step") == 4 * 640
     out = tmp_path / "again"
-    like = [
-        sys.executable,
-        "-c",
-        SERVE,
-        "run",
-        "--like",
-        str(cluster.directory(job)),
-        "--out",
-        str(out),
-        "--executors",
-        "1",
-    ]
-    subprocess.run(like, check=True, capture_output=True)
-    again = read_small_json(out / "summary.json")
-    assert (again["digest"], again["samples"]) == (shown.digest, shown.samples)
+    again = ["run", str(short_job_path()), "--like", str(cluster.directory(job)), "--out", str(out), "--executors", "1"]
+    with subprocess.Popen([sys.executable, "-c", SERVE, *again], stderr=subprocess.PIPE, text=True) as process:
+        cluster.until(lambda: (out / "control").is_dir() or process.poll() is not None)
+        if process.poll() is None:
+            (out / "hurry").touch()
+        _, said = process.communicate(timeout=200)
+    assert process.returncode == 0, said
+    repeated = read_small_json(out / "summary.json")
+    assert (repeated["digest"], repeated["samples"]) == (shown.digest, shown.samples)

@@ -22,7 +22,7 @@ from typing import Any
 __all__ = ["Outcome", "Part", "Pool", "PoolError"]
 
 #: what a case of a few small steps may take on a busy machine of two cores; a hang costs this much
-TIMEOUT_S = 60.0
+TIMEOUT_S = 200.0
 #: after one process raised, its peers get this long to notice that it is gone
 GRACE_S = 3.0
 
@@ -104,10 +104,10 @@ class Pool:
         outcome.parts = self._run("reference", case, (1,) * workers, spec)
         return outcome
 
-    def elastic(self, case: str, *, shares: tuple[int, ...], timeout_s: float | None = None, **spec: Any) -> Outcome:
+    def elastic(self, case: str, *, shares: tuple[int, ...], **spec: Any) -> Outcome:
         """The job on one executor per share."""
         outcome = Outcome(f"{sum(shares)} logical workers placed {shares}")
-        outcome.parts = self._run("elastic", case, shares, spec, timeout_s)
+        outcome.parts = self._run("elastic", case, shares, spec)
         return outcome
 
     def grow(self, count: int) -> None:
@@ -119,9 +119,7 @@ class Pool:
             worker.kill()
         shutil.rmtree(self._directory, ignore_errors=True)
 
-    def _run(
-        self, how: str, case: str, shares: tuple[int, ...], spec: dict[str, Any], timeout_s: float | None = None
-    ) -> list[Part]:
+    def _run(self, how: str, case: str, shares: tuple[int, ...], spec: dict[str, Any]) -> list[Part]:
         self.grow(len(shares))
         self._workers = [w if w.alive else w.replacement() for w in self._workers]
         self._runs += 1
@@ -132,14 +130,14 @@ class Pool:
         for index, worker in enumerate(members):
             worker.send(command | {"index": index})
         try:
-            return self._gather(members, f"{case}, {how} {shares}", timeout_s or self.timeout_s)
+            return self._gather(members, f"{case}, {how} {shares}")
         finally:
             shutil.rmtree(directory, ignore_errors=True)
 
-    def _gather(self, members: list[_Worker], label: str, timeout_s: float) -> list[Part]:
+    def _gather(self, members: list[_Worker], label: str) -> list[Part]:
         replies: dict[int, Any] = {}
-        label += f" (limit {timeout_s:.0f} s)"
-        deadline = time.monotonic() + timeout_s
+        label += f" (limit {self.timeout_s:.0f} s)"
+        deadline = time.monotonic() + self.timeout_s
         failed = False
         while len(replies) < len(members):
             waiting = {w.connection: i for i, w in enumerate(members) if i not in replies}

@@ -665,7 +665,7 @@ def test_executors_set_different_learning_rates(pool: Pool) -> None:
 def test_executors_do_different_things(script: str, shares: tuple[int, ...], pool: Pool) -> None:
     """An error that names both positions, not a wait without end."""
     with pytest.raises(PositionError):
-        pool.elastic(f"ddp_cases.rules:{script}", shares=shares, timeout_s=20)
+        pool.elastic(f"ddp_cases.rules:{script}", shares=shares)
 
 
 @pytest.mark.processes

@@ -31,7 +31,7 @@ from isoscale.kinds import profile_named
 from isoscale.protocol.events import read_events
 from tests.docs.pages import ROOT, Block, all_blocks, commands
 
-_TIMEOUT_S = 100
+_TIMEOUT_S = 250
 _RUN = "runpy.run_path(sys.argv[0], run_name='__main__')"
 
 

@@ -28,8 +28,8 @@ pytestmark = [pytest.mark.processes, pytest.mark.timeout(900)]
 HERE = Path(__file__).parent
 D0, D1, D2 = (device_named(f"node0/cpu/{number}") for number in range(3))
 TURN_S = "0.05"
-#: two turns of so many times as long make a step of ten seconds
-SLOWNESS = 100
+#: two turns of so many times as long make a step of twenty seconds
+SLOWNESS = 200
 Found = TypeVar("Found")
 PATIENCE_S = 240.0
 
@@ -98,7 +98,7 @@ class Granted:
         return self.wait_ended()
 
     def slow_down(self) -> None:
-        """Until the job is in the middle of a step that takes ten seconds."""
+        """Until the job is in the middle of a step that takes twenty seconds."""
         known = read_small_json(self.directory / "control" / "executors.json")
         (self.directory / "slow").write_text(f"{min(map(int, known))} {SLOWNESS}")
         wait_for(self._is_in_a_long_step)
@@ -226,7 +226,7 @@ def test_all_devices_are_wanted_back_in_the_middle_of_a_long_step(job: Granted, 
         job.wait_step(3)
         job.slow_down()
         before = job.step()
-        handle.pause(2, within_s=2.0)
+        handle.pause(2, within_s=8.0)  # long enough to write its state on a busy machine
     assert job.wait_ended() == 75
     (stopped,) = job.events("stopped")
     assert stopped["paused"]

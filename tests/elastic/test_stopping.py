@@ -215,8 +215,8 @@ def test_the_coordinator_dies_while_an_executor_waits_at_the_last_checkpoint(
 
 
 def test_a_stop_before_training_begins(begin: Begin) -> None:
-    job = begin(executors=1, points=[faults.at("forming", executor=0, action="sleep", seconds=10)])
-    wait_logged(job)
+    job = begin(executors=1)
+    job.wait_for(lambda: (job.directory / "control" / "coordinator.json").exists(), "the coordinator")
     with job.handle() as handle:
         with pytest.raises(RequestRefusedError, match="training has not begun"):
             handle.checkpoint()

@@ -26,7 +26,7 @@ EndsTheSame = Callable[[RunningJob], None]
 
 def isoscale(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", "from isoscale.cli import main; main()", *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=240)
 
 
 def reasons(job: RunningJob, event: str) -> dict[int, str]:
@@ -296,7 +296,7 @@ def test_the_job_ends_before_another_coordinator_comes(
     job.kill_coordinator()
     job.hurry()
     result = job.directory / "control" / "result.json"
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 200
     while not result.exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert json.loads(result.read_text())["digest"] == expected.digest

@@ -54,7 +54,7 @@ def script(directory: Path, *, steps: int = 12, in_turn: str = "pass", after: st
 
 def isoscale(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", "from isoscale.cli import main; main()", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, timeout=240)
 
 
 def coordinator_of(job: RunningJob) -> int:

@@ -31,7 +31,7 @@ def computed() -> dict[str, Any]:
     environment = executor_environment(inherited, profile_named("sse"), 1)
     environment["PYTHONPATH"] = str(ROOT)
     done = subprocess.run(
-        [sys.executable, str(HERE / "golden_jobs.py")], env=environment, capture_output=True, text=True, timeout=110
+        [sys.executable, str(HERE / "golden_jobs.py")], env=environment, capture_output=True, text=True, timeout=280
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)  # type: ignore[no-any-return]

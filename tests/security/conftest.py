@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.security.jobs import STEPS, digest_alone
+from tests.security.network import deselect_network
 
 
 @pytest.fixture(scope="session")
@@ -16,11 +17,4 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests with the marker `network` take minutes and need root: only by `-m network`."""
-    if "network" in str(config.option.markexpr):
-        return
-    here = Path(__file__).parent
-    left_out = [item for item in items if here in item.path.parents and item.get_closest_marker("network")]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
+    deselect_network(config, items, Path(__file__).parent)

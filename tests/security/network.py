@@ -20,6 +20,9 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
 
 _TUNSETIFF, _IFF_TAP, _IFF_NO_PI = 0x400454CA, 0x0002, 0x1000
 
@@ -144,3 +147,13 @@ def _tap(name: str) -> int:
         os.close(port)
         raise
     return port
+
+
+def deselect_network(config: pytest.Config, items: list[pytest.Item], folder: Path) -> None:
+    """Tests with the marker `network` take minutes and need root: only by `-m network`."""
+    if "network" in str(config.option.markexpr):
+        return
+    left_out = [item for item in items if folder in item.path.parents and item.get_closest_marker("network")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]

@@ -160,7 +160,7 @@ def test_a_key_without_a_certificate(tmp_path: Path) -> None:
 def test_beyond_the_limit_the_oldest_stranger_goes() -> None:
     with listening_socket("127.0.0.1", 0, 2) as gate:
         gate.setblocking(True)
-        clients = [socket.create_connection(gate.getsockname(), timeout=10) for _ in range(4)]
+        clients = [socket.create_connection(gate.getsockname(), timeout=60) for _ in range(4)]
         accepted = [gate.accept()[0] for _ in range(2)]
         gate.admit(accepted[0].fileno())  # has shown the token: is no stranger any more
         accepted += [gate.accept()[0] for _ in range(2)]

@@ -20,7 +20,7 @@ from isoscale.runtime.control.join import ask_to_join
 from isoscale.runtime.coordinator.run import RunResult, resume_job
 from isoscale.types import JobSpec, Settings
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(300)
 
 DIGEST = "d" * 64
 REMOTE = 3
@@ -86,7 +86,7 @@ def come_back(directory: Path) -> list[m.FromCoordinator]:
     with open_socket(f"{url}/executor/{REMOTE}", token, None) as socket:
         socket.send(m.encode(rejoin))
         while not any(isinstance(message, m.Leave) for message in heard):
-            frame = socket.recv(timeout=30)
+            frame = socket.recv(timeout=120)
             heard.append(m.decode_from_coordinator(frame if isinstance(frame, bytes) else frame.encode()))
     return heard
 

@@ -45,7 +45,7 @@ class Family:
 
     def wait_dead(self, *executors: int) -> None:
         """All but the one that was detached on purpose."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 200
         for executor in executors:
             while set(self.children(executor)) != {DETACHED}:
                 assert time.monotonic() < deadline, self.children(executor)
@@ -129,7 +129,7 @@ def test_of_executors_that_die_while_there_is_no_coordinator(tmp_path: Path) -> 
         # Nobody was there to see it. In a session that is not known any more only the environment tells.
         assert set(one.children(0)) == SORTS | {DETACHED}
         one.job.resume()
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 200
         while not set(one.children(0)) | set(one.children(1)) <= {DETACHED, "no-environment"}:
             assert time.monotonic() < deadline
             time.sleep(0.05)

@@ -144,7 +144,7 @@ def test_a_set_up_that_failed_is_not_taken_for_one(tree: Tree) -> None:
 def test_mistakes_are_named(tree: Tree) -> None:
     assert tree.setup("--with", "rya", code=2) == []
     assert (
-        "--with rya: pyproject.toml has no such extra; it has cluster, data, demo, dev, recipes, transformers"
+        "--with rya: pyproject.toml has no such extra; it has browser, cluster, data, demo, dev, recipes, transformers"
         in tree.said
     )
     assert tree.setup("--all", code=2) == []

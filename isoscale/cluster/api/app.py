@@ -35,6 +35,7 @@ _log = logging.getLogger(__name__)
 _BODY_S = 30.0
 #: large bodies that are in memory at once; others wait
 _MAX_LARGE = 4
+_MAX_HEADERS, _MAX_HEADER_BYTES = 100, 32 * 1024
 #: of a session's cookie
 _COOKIE_S = 12 * 3600
 _STATUS: tuple[tuple[type[IsoscaleError], int], ...] = (
@@ -95,6 +96,14 @@ class _Shell:
                 message["headers"] = [*message["headers"], *(pair for pair in extra if pair[0] not in present)]
             await send(message)
 
+        if (
+            len(scope["headers"]) > _MAX_HEADERS
+            or sum(len(n) + len(v) for n, v in scope["headers"]) > _MAX_HEADER_BYTES
+        ):
+            # What came in one piece is not bounded by who reads it.
+            answer = _error(431, f"at most {_MAX_HEADERS} headers of {_MAX_HEADER_BYTES:,} bytes together")
+            await answer(scope, receive, send_with_headers)
+            return
         hosts = [value for name, value in scope["headers"] if name == b"host"]
         if len(hosts) != 1 or not guards.is_allowed_host(hosts[0].decode("latin-1"), self._hosts):
             answer = _error(421, "this service does not answer to that Host", remedy="use the address in STATE/address")

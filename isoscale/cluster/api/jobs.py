@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from isoscale import limits
+from isoscale.cluster.api.looking import Looking
 from isoscale.cluster.api.route import ROW_NUMBER, ROWS, SMALL_BODY, Call, Route
 from isoscale.cluster.logs import MAX_PAGE, LogFile, LogPage, log_files, log_page
 from isoscale.cluster.records.commands import Commands, commands_of
 from isoscale.cluster.service import Service
 from isoscale.cluster.values import Event, JobShown, Submission, Why
 
-__all__ = ["job_routes"]
+__all__ = ["job_routes", "look_routes"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,25 +76,16 @@ def job_routes(service: Service) -> tuple[Route, ...]:
             max_body=SMALL_BODY,
             errors=(409, 429),
         ),
-        *(
-            Route(
-                method="GET",
-                path=f"/api/jobs/{{id}}{rest}",
-                role="viewer",
-                summary=summary,
-                handler=handler,
-                query=query,
-                answer=answer,
-                errors=(404,),
-            )
-            for rest, summary, handler, query, answer in (
-                ("", "One job", h.job, None, JobShown),
-                ("/why", "Why it is where it is", h.why, None, Why),
-                ("/events", "What happened to it", h.events, PageQuery, list[Event]),
-                ("/logs", "Which logs it has", h.log_files, None, list[LogFile]),
-                ("/log", "A page of one log", h.log, LogQuery, LogPage),
-                ("/commands", "Commands that prove or repeat it", h.commands, None, Commands),
-            )
+        *look_routes(service.desk),
+        Route(
+            method="GET",
+            path="/api/jobs/{id}/events",
+            role="viewer",
+            summary="What happened to it",
+            handler=h.events,
+            query=PageQuery,
+            answer=list[Event],
+            errors=(404,),
         ),
         *(
             Route(
@@ -116,6 +110,48 @@ def job_routes(service: Service) -> tuple[Route, ...]:
     )
 
 
+def look_routes(desk: Looking) -> tuple[Route, ...]:
+    """What one job is and prints."""
+
+    def job(call: Call) -> JobShown:
+        return desk.job(call.caller, call.path["id"])
+
+    def why(call: Call) -> Why:
+        return job(call).why
+
+    def files(call: Call) -> list[LogFile]:
+        return log_files(desk.directory(call.caller, call.path["id"]))
+
+    def log(call: Call) -> LogPage:
+        query: LogQuery = call.query
+        limits.within(query.limit, "limit", limits.Range(1, MAX_PAGE))
+        return log_page(desk.directory(call.caller, call.path["id"]), query.source, query.offset, query.limit)
+
+    def commands(call: Call) -> Commands:
+        return commands_of(desk.directory(call.caller, call.path["id"]), job(call).step)
+
+    table: tuple[tuple[str, str, Callable[[Call], Any], Any, Any], ...] = (
+        ("", "One job", job, None, JobShown),
+        ("/why", "Why it is where it is", why, None, Why),
+        ("/logs", "Which logs it has", files, None, list[LogFile]),
+        ("/log", "A page of one log", log, LogQuery, LogPage),
+        ("/commands", "Commands that prove or repeat it", commands, None, Commands),
+    )
+    return tuple(
+        Route(
+            method="GET",
+            path=f"/api/jobs/{{id}}{rest}",
+            role="viewer",
+            summary=summary,
+            handler=handler,
+            query=query,
+            answer=answer,
+            errors=(404,),
+        )
+        for rest, summary, handler, query, answer in table
+    )
+
+
 class _Handlers:
     def __init__(self, service: Service) -> None:
         self._desk, self._store = service.desk, service.store
@@ -131,30 +167,12 @@ class _Handlers:
     def submit(self, call: Call) -> JobShown:
         return self._desk.submit(call.caller, call.body)
 
-    def job(self, call: Call) -> JobShown:
-        return self._desk.job(call.caller, call.path["id"])
-
-    def why(self, call: Call) -> Why:
-        return self._desk.why(call.caller, call.path["id"])
-
     def events(self, call: Call) -> list[Event]:
         query: PageQuery = call.query
         limits.within(query.limit, "limit", ROWS)
         limits.within(query.after, "after", ROW_NUMBER)
         job = self._desk.record(call.caller, call.path["id"])
         return self._store.events(after=query.after, job=job.id, limit=query.limit)
-
-    def log_files(self, call: Call) -> list[LogFile]:
-        return log_files(self._desk.directory(call.caller, call.path["id"]))
-
-    def log(self, call: Call) -> LogPage:
-        query: LogQuery = call.query
-        limits.within(query.limit, "limit", limits.Range(1, MAX_PAGE))
-        return log_page(self._desk.directory(call.caller, call.path["id"]), query.source, query.offset, query.limit)
-
-    def commands(self, call: Call) -> Commands:
-        job = self._desk.job(call.caller, call.path["id"])
-        return commands_of(self._desk.directory(call.caller, job.id), job.step)
 
     def pause(self, call: Call) -> JobShown:
         return self._desk.pause(call.caller, call.path["id"])

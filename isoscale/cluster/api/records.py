@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from isoscale import limits
+from isoscale.cluster.api.looking import Looking
 from isoscale.cluster.api.route import ROW_NUMBER, Call, Route
 from isoscale.cluster.auth import Caller
 from isoscale.cluster.logs import LogMatches, search_log
@@ -17,7 +18,6 @@ from isoscale.cluster.records.run_log import MAX_SERIES
 from isoscale.cluster.records.series import POINTS, SeriesWindow, series_window
 from isoscale.cluster.records.shelf import Shelf
 from isoscale.cluster.records.story import RunStory, run_story
-from isoscale.cluster.service import Service
 from isoscale.cluster.values import JobShown
 from isoscale.errors import UserError
 
@@ -82,8 +82,8 @@ class Comparison(LogsCompared):
     text: str
 
 
-def record_routes(service: Service) -> tuple[Route, ...]:
-    h = _Handlers(service)
+def record_routes(desk: Looking) -> tuple[Route, ...]:
+    h = _Handlers(desk)
     return (
         *(
             Route(
@@ -123,8 +123,8 @@ def record_routes(service: Service) -> tuple[Route, ...]:
 
 
 class _Handlers:
-    def __init__(self, service: Service) -> None:
-        self._desk = service.desk
+    def __init__(self, desk: Looking) -> None:
+        self._desk = desk
         self._shelf = Shelf()
         #: of the last comparisons, by jobs and sizes of their logs
         self._compared: dict[tuple[Any, ...], LogsCompared] = {}

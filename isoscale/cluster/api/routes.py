@@ -25,7 +25,7 @@ def make_routes(service: Service) -> tuple[Route, ...]:
     table += about_routes(service, lambda: table)
     table += overview_routes(service)
     table += job_routes(service)
-    table += record_routes(service)
+    table += record_routes(service.desk)
     table += whatif_routes(service)
     table += device_routes(service)
     table += code_routes(service)

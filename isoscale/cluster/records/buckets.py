@@ -102,9 +102,9 @@ def thinned(rows: Floats, points: int, by: Axis) -> Curve:
     first = rows[:, _X if by == "step" else _T]
     return Curve(
         x=tuple(np.maximum.accumulate(first).tolist()) if len(first) else (),
-        value=tuple((rows[:, _SUM] / rows[:, _COUNT]).tolist()),
-        low=tuple(rows[:, _LOW].tolist()),
-        high=tuple(rows[:, _HIGH].tolist()),
+        value=_shown(rows[:, _SUM] / rows[:, _COUNT]),
+        low=_shown(rows[:, _LOW]),
+        high=_shown(rows[:, _HIGH]),
     )
 
 
@@ -125,10 +125,15 @@ def rates(rows: Floats, points: int, by: Axis) -> Curve:
     low = np.where(np.isfinite(low), low, value)
     return Curve(
         x=curve.x,
-        value=tuple(value.tolist()),
-        low=tuple(np.minimum(low, value).tolist()),
-        high=tuple(np.maximum(high, value).tolist()),
+        value=_shown(value),
+        low=_shown(np.minimum(low, value)),
+        high=_shown(np.maximum(high, value)),
     )
+
+
+def _shown(values: Floats) -> tuple[float, ...]:
+    """Seven digits: more than a chart has pixels, and half as long to send."""
+    return tuple(float(f"{value:.7g}") for value in values.tolist())
 
 
 def _merged(rows: Floats, each: int) -> Floats:

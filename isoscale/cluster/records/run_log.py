@@ -168,7 +168,7 @@ class RunLog:
     @property
     def num_bytes(self) -> int:
         """About what it keeps in memory."""
-        kept = sum(one.buckets.num_bytes for one in self.series.values())
+        kept = sum(one.buckets.num_bytes for one in list(self.series.values()))
         return kept + 1_000 * (len(self.story) + len(self._chatter) + len(self._speeds) + len(self.stretches))
 
     def told(self) -> list[dict[str, Any]]:

@@ -66,6 +66,7 @@ def _simulated(job: AskedJob, question: Question) -> SimJob:
 
 def _answered(policy: str, outcome: Outcome, *, present: bool) -> PolicyAnswer:
     summary = summarise(outcome)
+    first = min((job.request.submitted_s for job in outcome.jobs), default=0.0)
     spans: dict[int, list[tuple[float, float, int]]] = {}
     for job, begin, end, devices in outcome.ledger.held:
         of = spans.setdefault(job, [])
@@ -81,7 +82,7 @@ def _answered(policy: str, outcome: Outcome, *, present: bool) -> PolicyAnswer:
         p99_jct_s=_finite(summary.p99_jct_s),
         makespan_s=_finite(summary.makespan_s) if summary.jobs_finished else None,
         mean_queue_s=_finite(summary.mean_queue_s),
-        allocated_utilisation=_finite(summary.allocated_utilisation),
+        allocated_utilisation=_utilisation(outcome, first, first + summary.makespan_s),
         rescales=int(summary.rescales),
         jobs_finished=int(summary.jobs_finished),
         jobs_unfinished=len(outcome.jobs) - int(summary.jobs_finished),
@@ -95,6 +96,13 @@ def _answered(policy: str, outcome: Outcome, *, present: bool) -> PolicyAnswer:
             for index, job in enumerate(outcome.jobs)
         ),
     )
+
+
+def _utilisation(outcome: Outcome, begin: float, end: float) -> float | None:
+    """Share of the devices' time that was held until the last end: jobs without one hold theirs for longer."""
+    there = outcome.ledger.capacity_seconds(begin, end)
+    held = sum(max(0.0, min(until, end) - max(since, begin)) * n for _, since, until, n in outcome.ledger.held)
+    return held / there if there > 0 and math.isfinite(there) else None
 
 
 def _finite(value: float) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import itertools
 import subprocess
 import sys
@@ -125,19 +126,17 @@ class Tasks:
     def _read(self, task: Task, process: subprocess.Popen[bytes]) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
-        with process.stdin as pipe, process.stdout as lines:
-            try:
+        # Where it died, what follows says so.
+        with process.stdout as lines, contextlib.suppress(OSError, msgspec.MsgspecError):
+            with process.stdin as pipe:
                 pipe.write(msgspec.json.encode(task.question))
-                pipe.close()
-                for line in lines:
-                    told = _LINE.decode(line)
-                    with self._lock:
-                        task.share, task.doing = told.share, told.doing
-                        if told.is_last:
-                            task.answers = told.answers
-                            self._end(task, "failed" if told.error else "done", told.error)
-            except (OSError, msgspec.MsgspecError):
-                return  # it died; what follows says so
+            for line in lines:
+                told = _LINE.decode(line)
+                with self._lock:
+                    task.share, task.doing = told.share, told.doing
+                    if told.is_last:
+                        task.answers = told.answers
+                        self._end(task, "failed" if told.error else "done", told.error)
 
     def _end(self, task: Task, state: TaskState, error: str = "") -> None:
         """The first end counts."""

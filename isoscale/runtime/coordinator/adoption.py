@@ -6,7 +6,9 @@ from collections.abc import Callable, Collection, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Introductions", "Survivors", "survivors"]
+from isoscale.backends.seam import Identity
+
+__all__ = ["Introductions", "Survivors", "identity_of", "survivors"]
 
 #: how long executors that are alive have to find a new coordinator
 _ADOPTION_S = 15.0
@@ -26,13 +28,28 @@ class Survivors:
         return {**self.ready, **{executor: pid for executor, (pid, _) in self.starting.items()}}
 
 
-def survivors(left: Mapping[int, dict[str, Any]], machine: str, born: Callable[[int], int]) -> Survivors:
-    """`left` is what `Control.save_executors` was given; `born` tells when a process began: ids are used again."""
+def identity_of(fields: Mapping[str, Any]) -> Identity:
+    """Of one of those that `Control.save_executors` was given."""
+    names = ("pid", "born", "machine", "device", "name")
+    return Identity(**{name: fields[name] for name in names if name in fields})
+
+
+def survivors(
+    left: Mapping[int, dict[str, Any]],
+    machine: str,
+    born: Callable[[int], int],
+    is_found: Callable[[Identity], bool] = lambda identity: False,
+) -> Survivors:
+    """`left` is what `Control.save_executors` was given; `born` tells when a process began: ids are used again.
+
+    `is_found` tells whether one lives that its backend knows by a name, on whichever machine.
+    """
     found = Survivors()
     for executor, fields in left.items():
-        if fields.get("machine") != machine or not fields["born"]:
+        named = bool(fields.get("name"))
+        if not named and (fields.get("machine") != machine or not fields["born"]):
             found.remote.add(executor)
-        elif born(fields["pid"]) == fields["born"]:
+        elif is_found(identity_of(fields)) if named else born(fields["pid"]) == fields["born"]:
             if fields.get("ready"):
                 found.ready[executor] = fields["pid"]
             else:

@@ -124,6 +124,10 @@ class Processes:
         running = {process.identity.device for process in self._by_executor.values()}
         return running | {*self._starting.values()} | {*self._unswept.values()}
 
+    def near(self) -> set[int]:
+        """Those of whose end the system tells at once; of others a connection that is gone may say it first."""
+        return {executor for executor, process in self._by_executor.items() if not process.identity.name}
+
     def device_of(self, executor: int) -> str:
         """ "" if its process is not known here."""
         process = self._by_executor.get(executor)
@@ -147,6 +151,10 @@ class Processes:
         if fault := env.fault():
             variables[env.FAULT] = fault
         return training_environment(variables, profile_for(self._spec, kind), self._spec.threads)
+
+    def is_found(self, identity: Identity) -> bool:
+        """Whether a process lives that the backend knows by a name."""
+        return self._backend.lives(identity)
 
     def adopt(self, executor: int, identity: Identity, key: str = "") -> bool:
         """One that an earlier coordinator started; False if it is gone."""

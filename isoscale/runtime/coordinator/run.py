@@ -29,7 +29,7 @@ from isoscale.runtime.coordinator.shell import Coordinator
 from isoscale.runtime.membership.target import Aside
 from isoscale.types import JobSpec, Placement, Settings
 
-__all__ = ["WARM_UP", "Observer", "RunResult", "local_backend", "resume_job", "run_job"]
+__all__ = ["WARM_UP", "Observer", "RunResult", "backend_for", "local_backend", "resume_job", "run_job"]
 
 #: what a process does that is to fork executors and ranks of the reference
 WARM_UP = "isoscale.runtime.launch:warm_up"
@@ -59,7 +59,7 @@ async def run_job(
     """
     settings = settings or Settings()
     devices = granted_devices(Path(spec.out), devices) if settings.granted else devices
-    backend = backend or local_backend(settings, Path(spec.out))
+    backend = backend or backend_for(settings, Path(spec.out))
     control = Control(Path(spec.out))
     with contextlib.suppress(OSError):  # said where it is needed
         (Path(spec.out) / "logs").mkdir(exist_ok=True)
@@ -95,6 +95,7 @@ async def resume_job(
     devices: DeviceSet | None = None,
     plan: Sequence[tuple[int, DeviceSet]] | None = None,
     until: int | None = None,
+    address: str | None = None,
     clock: Clock | None = None,
     backend: Backend | None = None,
 ) -> RunResult:
@@ -102,13 +103,15 @@ async def resume_job(
 
     With `new_code` from a checkpoint only, and with the script as it is now. `devices` and `plan` take the place of
     those that it was asked for last (`devices` alone of both), `until` that of its limit of steps, for which a job that
-    has reached it goes on. Raises UserError.
+    has reached it goes on. `address`: the Ray cluster on which it goes on. Raises UserError.
     """
     control = Control(directory, field="DIR")
     with closed_on_error(control):
         job = control.load_job()
+        settings = job.settings if address is None else _on_cluster(job.settings, address)
         spec = replace(job.spec, out=str(directory.resolve()))  # it may have been moved since
-        alive = survivors(control.load_executors(), machine_id(), born).local
+        backend = backend or backend_for(settings, directory)
+        alive = survivors(control.load_executors(), machine_id(), born, backend.lives).local
         if new_code and alive:
             raise still_alive(directory, sorted(alive))
         if until is not None:
@@ -119,14 +122,14 @@ async def resume_job(
     target = devices or DeviceSet.parse(job.target)
     coordinator = Coordinator(
         frozen.of(spec),
-        job.settings,
+        settings,
         granted_devices(directory, target) if job.settings.granted else target,
         plan,
         control,
         observer,
         security or Security(certificate=job.certificate, key=job.key),
         clock or WallClock(),
-        backend or local_backend(job.settings, directory),
+        backend,
     )
     coordinator.reception.use_code(frozen)
     if not alive:
@@ -134,6 +137,17 @@ async def resume_job(
     if devices is None and not job.settings.granted:
         coordinator.membership.goal.aside = [Aside(*one) for one in job.aside]
     return await coordinator.run(coordinator.take_over, heed_signals=heed_signals)
+
+
+def _on_cluster(settings: Settings, address: str) -> Settings:
+    """The same on another Ray cluster, or on the same one whose head has another address now. Raises UserError."""
+    if settings.ray is None:
+        problem, remedy = "this job does not run on a Ray cluster", "go on there: isoscale run --resume --backend ray"
+        raise UserError(field="--address", value=address, problem=problem, remedy=remedy)
+    from isoscale.backends.ray_connection import connect, own_address
+
+    connect(address)
+    return replace(settings, host=own_address(), ray=replace(settings.ray, address=address))
 
 
 def _train_until(spec: JobSpec, until: int, control: Control, alive: list[int]) -> JobSpec:
@@ -151,6 +165,20 @@ def granted_devices(directory: Path, otherwise: DeviceSet) -> DeviceSet:
     """What a service has granted the job; of a grant of nothing the job will hear when it has begun."""
     grant = read_grant(directory)
     return otherwise if grant is None or grant.target is None else grant.target
+
+
+def backend_for(settings: Settings, out: Path) -> Backend:
+    """What the job runs on. Raises UserError."""
+    if settings.ray is None:
+        return local_backend(settings, out)
+    from isoscale.backends.ray_connection import connect
+
+    connect(settings.ray.address)
+    from isoscale.backends.ray import RayBackend
+    from isoscale.backends.ray_nodes import Demand
+
+    demand = Demand(cores=settings.ray.cores, memory_bytes=settings.ray.memory_bytes)
+    return RayBackend(WARM_UP, demand, working_dir=settings.ray.working_dir, warm=settings.warm)
 
 
 def local_backend(settings: Settings, out: Path) -> LocalBackend:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from isoscale.backends.host_id import machine_id
-from isoscale.backends.seam import Backend, Identity
+from isoscale.backends.seam import Backend
 from isoscale.backends.system import born
 from isoscale.clock import Clock
 from isoscale.core.numerics.factors import differences
@@ -29,7 +29,7 @@ from isoscale.runtime.code.freezing import code_kept_at
 from isoscale.runtime.control.directory import Control, memory_directory
 from isoscale.runtime.control.grants import under_service
 from isoscale.runtime.control.server import ControlServer, Security
-from isoscale.runtime.coordinator.adoption import Introductions, survivors
+from isoscale.runtime.coordinator.adoption import Introductions, identity_of, survivors
 from isoscale.runtime.coordinator.checkpoint_book import CheckpointBook
 from isoscale.runtime.coordinator.conclusion import conclude, how_it_ended
 from isoscale.runtime.coordinator.holdings import Holdings
@@ -217,7 +217,7 @@ class Coordinator:
     async def take_over(self) -> None:
         """Find out who is alive, wait until they have said how far they are, and go on."""
         known = self._control.load_executors()
-        found = survivors(known, machine_id(), born)
+        found = survivors(known, machine_id(), born, self._processes.is_found)
         self._processes.sweep_dead({*known} - {*found.local, *found.remote})
         self._remote.expected |= found.remote
         result = self._control.result()
@@ -236,9 +236,10 @@ class Coordinator:
         self._deferred, self._desk.is_ready = [], False
         for executor, pid in found.local.items():
             fields = known[executor]
-            names = ("pid", "born", "machine", "device")
-            identity = Identity(**{name: fields[name] for name in names if name in fields})
-            if self._processes.adopt(executor, identity, fields.get("key", "")) and executor in found.starting:
+            if (
+                self._processes.adopt(executor, identity_of(fields), fields.get("key", ""))
+                and executor in found.starting
+            ):
                 self.membership.on_still_starting(executor, found.starting[executor][1], pid)
         await self._hear_from({*found.ready, *found.remote})
         for executor in found.ready:
@@ -319,8 +320,10 @@ class Coordinator:
             self._warn(warning)
             for executor, verdict in condemned:
                 self._kill(executor, verdict)
-            for executor, reason in self._remote.lost(now, set(self._processes)):
+            for executor, reason in self._remote.lost(now, self._processes.near()):
                 self._do(functools.partial(self.membership.on_lost, executor, reason))
+                if executor in self._processes:
+                    self._processes.kill(executor, reason)
                 self._save_executors()
             if self._deferred is None:
                 self._perform(self.membership.on_tick(now))
@@ -329,7 +332,8 @@ class Coordinator:
 
     def _kill(self, executor: int, verdict: KillReason) -> None:
         """What this coordinator ends on its own judgement, as opposed to the end of the job."""
-        if not self._watch.end(executor, verdict, self.reception.hellos.get(executor)):
+        here = self._watch.end(executor, verdict, self.reception.hellos.get(executor))
+        if not here or executor not in self._processes.near():  # whoever is far may be out of reach
             self._do(functools.partial(self.membership.on_lost, executor, verdict.reason))
             self._save_executors()
 

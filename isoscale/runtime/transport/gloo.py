@@ -16,6 +16,9 @@ the given host, loopback unless told otherwise.
 from __future__ import annotations
 
 import contextlib
+import functools
+import gc
+import os
 import struct
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -55,6 +58,7 @@ def connect(place: str, placement: Placement, index: int, *, host: str = "127.0.
 
 
 def form_group(place: str, index: int, size: int, host: str) -> Any:
+    _freeze_in_forks()
     options = dist.ProcessGroupGloo._Options()
     options._devices = [dist.ProcessGroupGloo.create_device(hostname=host)]
     options._timeout = _FORMING_TIMEOUT
@@ -65,6 +69,13 @@ def form_group(place: str, index: int, size: int, host: str) -> Any:
     except RuntimeError as error:
         raise ExchangeBrokenError(f"the group was not formed: {_first_line(error)}") from error
     return group
+
+
+@functools.cache
+def _freeze_in_forks() -> None:
+    """Groups of earlier generations lie about until garbage is collected, which joins their threads. A fork (a loader
+    process, a copy that saves) has the group and none of its threads: it would wait for them for ever."""
+    os.register_at_fork(after_in_child=gc.freeze)
 
 
 def send_blob(group: Any, blob: torch.Tensor, target: int) -> None:

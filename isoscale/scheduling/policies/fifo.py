@@ -13,7 +13,7 @@ from typing import Literal
 from isoscale.scheduling.allocation import Pool, Target, begin, held_by_tenant
 from isoscale.scheduling.policy import register
 from isoscale.scheduling.quotas import least_wanted, others_want
-from isoscale.scheduling.state import ClusterState, Decision, JobView
+from isoscale.scheduling.state import Allocation, ClusterState, Decision, JobView, packed_shape, shape_of
 
 __all__ = ["Fifo"]
 
@@ -24,17 +24,22 @@ Blocking = Literal["all", "kind", "none"]
 @register("fifo", summary="gang FIFO, strict order")
 class Fifo:
     """Gang FIFO; higher priority first, then by submission. `locality_s` asks for as few nodes as possible, and relaxes
-    that after so many seconds of waiting (the Philly cluster's rule); 0 takes whatever is free."""
+    that after so many seconds of waiting (the Philly cluster's rule); 0 takes whatever is free.
+
+    `run_s` makes locality a price instead: a job that would be x times slower scattered over what is free than packed
+    loses x * `run_s` seconds if it runs as long as that, so it waits that long for better, and no longer.
+    """
 
     interval_s = 0.0
     oracle = False
     gang = True
 
-    def __init__(self, blocking: Blocking = "all", locality_s: float = 0.0) -> None:
+    def __init__(self, blocking: Blocking = "all", locality_s: float = 0.0, run_s: float = 0.0) -> None:
         self._blocking = blocking
         self._locality_s = locality_s
+        self._run_s = run_s
         #: only a relaxation that comes with time makes time matter
-        self.watches_time = locality_s > 0
+        self.watches_time = locality_s > 0 or run_s > 0
 
     def decide(self, state: ClusterState) -> list[Decision]:
         decisions: list[Decision] = []
@@ -54,6 +59,9 @@ class Fifo:
                 continue
             nodes = self._max_nodes(state, job, kind)
             taken = None if wanted >= too_many.get(kind, wanted + 1) else pool.take(wanted, kind, max_nodes=nodes)
+            if taken is not None and self._run_s and not self._is_worth(state, job, kind, taken):
+                pool.give(taken)
+                nodes, taken = len(taken) - 1, None
             if taken is not None:
                 decisions.append(begin(job, Target(taken, job.request.requested_batch)))
                 held[job.request.tenant] = held.get(job.request.tenant, 0) + wanted
@@ -64,6 +72,16 @@ class Fifo:
                 blocked.add("" if self._blocking == "all" else kind)
         return decisions
 
+    def _is_worth(self, state: ClusterState, job: JobView, kind: str, taken: Allocation) -> bool:
+        """Whether to start on these devices now; what they lack in speed is weighed against the time already waited."""
+        wanted, size = job.request.requested_devices, max(1, state.cluster.node_size(kind))
+        if len(taken) <= -(-wanted // size):
+            return True
+        here = job.speed.rate(shape_of(state.cluster, taken), job.batch)
+        packed = job.speed.rate(packed_shape(kind, wanted, size), job.batch)
+        slower = packed / here - 1.0 if here > 0 else math.inf
+        return slower * self._run_s <= state.now - job.request.submitted_s
+
     def _max_nodes(self, state: ClusterState, job: JobView, kind: str) -> int | None:
         if self._locality_s <= 0 or state.now - job.request.submitted_s >= self._locality_s:
             return None
@@ -71,13 +89,13 @@ class Fifo:
 
 
 @register("fifo-per-kind", summary="gang FIFO, one line per device kind")
-def _fifo_per_kind(locality_s: float = 0.0) -> Fifo:
-    return Fifo("kind", locality_s)
+def _fifo_per_kind(locality_s: float = 0.0, run_s: float = 0.0) -> Fifo:
+    return Fifo("kind", locality_s, run_s)
 
 
 @register("fifo-backfill", summary="gang FIFO, whoever fits goes ahead")
-def _fifo_backfill(locality_s: float = 0.0) -> Fifo:
-    return Fifo("none", locality_s)
+def _fifo_backfill(locality_s: float = 0.0, run_s: float = 0.0) -> Fifo:
+    return Fifo("none", locality_s, run_s)
 
 
 def _held_back(job: JobView, held: Mapping[str, int], least: Mapping[str, int], quotas: Mapping[str, int]) -> bool:

@@ -20,7 +20,6 @@ for `patience_s` is given devices before anybody else: nobody starves.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +35,7 @@ from isoscale.scheduling.options import DeviceOptions, device_options
 from isoscale.scheduling.packing import Counts, Packer
 from isoscale.scheduling.policies.counting import active_jobs
 from isoscale.scheduling.policy import register
-from isoscale.scheduling.state import ClusterState, Decision, JobView, service_by_kind
+from isoscale.scheduling.state import ClusterState, Decision, JobView
 from isoscale.scheduling.throughput import proven_devices, trusted_devices
 
 __all__ = ["Flow"]
@@ -64,7 +63,14 @@ class Flow:
     work, so that the policy knows no more than Pollux does; `mix` False keeps every job on one kind at a time.
 
     `trust` is how many times the devices that a model was measured on a job may be given; on k devices beyond the p
-    measured ones a model is believed (p / k)^`doubt` of its rate: what was not seen yet is rarely as good.
+    measured ones a model is believed (p / k)^`doubt` of its rate: what was not seen yet is rarely as good. A job holds
+    as few devices as it can until it has run for `trial_s`: errors that show at once cost one device, not many.
+
+    `pause_s` is what pausing a job costs it, starting again included; 0 where that is little beside a job's length.
+    Where jobs are about as short as starting them, they would otherwise pause each other again and again.
+
+    `bound` is what `--objective fairness` promises; `hour_worth` are the dollars that an hour of waiting costs under
+    `--objective cost`.
     """
 
     interval_s = 60.0
@@ -80,24 +86,22 @@ class Flow:
         mix: bool = True,
         trust: float = 4.0,
         doubt: float = 0.1,
+        trial_s: float = 0.0,
+        pause_s: float = 0.0,
         bound: float = 1.5,
         hour_worth: float = 1.0,
-        trial_s: float = 0.0,
-        service: Literal["devices", "work"] = "devices",
-        proven: Literal["any", "kind", "kind1", "kinddoubt"] = "any",
     ) -> None:
-        self._bound = bound
-        self._hour_worth = hour_worth
-        self._trial_s = trial_s
-        self._shares = FairShares()
-        self._service = service
-        self._proven = proven
         self._horizon_s = horizon_s
         self._declared = declared
         self._patience_s = patience_s
         self._mix = mix
         self._trust = trust
         self._doubt = doubt
+        self._trial_s = trial_s
+        self._pause_s = pause_s
+        self._bound = bound
+        self._hour_worth = hour_worth
+        self._shares = FairShares()
 
     def decide(self, state: ClusterState) -> list[Decision]:
         if state.objective == "fairness":
@@ -127,7 +131,7 @@ class Flow:
         if state.objective == "efficiency":
             options = [efficient_only(job, size) for job, size in zip(options, sizes, strict=True)]
             sizes = sizes_of(options)
-        service = [self._service_s(state, job, one) for job, one in zip(jobs, options, strict=True)]
+        service = [job.service_s(state.now) for job in jobs]
         usual = max(_EXPECTED_S, _EXPECTED_FACTOR * sum(service) / max(1, len(service)))
         remaining = [
             self._remaining(state, job, one, had + usual) for job, one, had in zip(jobs, options, service, strict=True)
@@ -178,17 +182,6 @@ class Flow:
             for job, one, value in zip(jobs, options, values, strict=True)
         ]
 
-    def _service_s(self, state: ClusterState, job: JobView, options: DeviceOptions) -> float:
-        """Device-seconds that the job has had; of slower kinds they count as much less as they are slower for it."""
-        if self._service == "devices" or len(state.cluster.kinds) == 1:
-            return job.service_s(state.now)
-        single = np.zeros(len(state.cluster.kinds))
-        alone = np.flatnonzero(options.counts.sum(axis=1) == 1)
-        single[options.counts[alone].argmax(axis=1)] = options.rates[alone]
-        if not single.any():
-            return job.service_s(state.now)
-        return float(np.array(service_by_kind(state.cluster, job, state.now)) @ (single / single.max()))
-
     def _options(self, state: ClusterState, job: JobView) -> DeviceOptions:
         most = trusted_devices(job.speed, self._trust)
         if self._trial_s and job.running_s(state.now) < self._trial_s:
@@ -199,19 +192,8 @@ class Flow:
         proven = proven_devices(job.speed)
         if proven is None:
             return options
-        counts, rates = options.counts, options.rates
-        if self._proven == "any" or len(state.cluster.kinds) == 1:
-            beyond = np.maximum(counts.sum(axis=1) / max(1, proven), 1.0)
-            return DeviceOptions(counts=counts, rates=rates * beyond**-self._doubt)
-        of_kind = np.array([proven_devices(job.speed, kind) or 0 for kind in state.cluster.kinds])
-        beyond = np.maximum(counts / np.maximum(of_kind, 1), 1.0).max(axis=1)
-        rates = rates * beyond**-self._doubt
-        if self._proven == "kinddoubt":
-            return DeviceOptions(counts=counts, rates=rates)
-        unseen = max(1, proven) if self._proven == "kind" else 1
-        limits = np.where(of_kind > 0, (of_kind * self._trust).astype(np.int64), unseen)
-        keep = (counts <= np.maximum(limits, job.request.min_devices)).all(axis=1)
-        return DeviceOptions(counts=counts[keep], rates=rates[keep])
+        beyond = np.maximum(options.counts.sum(axis=1) / max(1, proven), 1.0)
+        return DeviceOptions(counts=options.counts, rates=options.rates * beyond**-self._doubt)
 
     def _remaining(self, state: ClusterState, job: JobView, options: DeviceOptions, expected_s: float) -> float:
         """Work left: declared, or what a device would do in the time that is expected."""
@@ -231,6 +213,12 @@ class Flow:
             if state.now - job.since_s >= self._patience_s:
                 values = np.where(values > 0, values + _PATIENCE_BONUS * max(1.0, float(values.max())), values)
             return values
+        same = options.index_of(_held(state, job))
+        if self._pause_s and same >= 0 and options.rates[same] > 0:
+            # Any devices spare it the pause; the nearer its end, the less a pause is worth.
+            left_s = min(self._horizon_s, work / float(options.rates[same]))
+            spared = float(values[same]) * self._pause_s / max(left_s, 1e-9)
+            values = np.where(values > 0, values + spared, values)
         cost = restart_s(state, job)
         if not cost:
             return values
@@ -243,7 +231,6 @@ class Flow:
         spent = changes * cost / (held_s + cost)
         if spent > _MOST_SPENT:
             charge = np.minimum(0.9, np.maximum(charge, spent))
-        same = options.index_of(_held(state, job))
         if same >= 0:
             charge[same] = 0.0
         return np.asarray(values * (1.0 - charge))

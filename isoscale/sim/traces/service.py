@@ -52,11 +52,12 @@ def read_service(path: Path, on_bad: OnBad | None = None) -> Iterator[TraceJob]:
         for row in rows_of(connection, "SELECT job, devices, step_s FROM speeds"):
             speeds.setdefault(row["job"], {})[row["devices"]] = row["step_s"]
         jobs = list(rows_of(connection, "SELECT * FROM jobs ORDER BY number"))
+        there = _devices(connection)
     zero = min((row["submitted_s"] for row in jobs), default=0.0)
     lowest = min((row["priority"] for row in jobs), default=0)
     for row in jobs:
         try:
-            job = _job(row, speeds.get(row["id"], {}), zero, lowest)
+            job = _job(row, speeds.get(row["id"], {}), zero, lowest, there)
         except (ValueError, TypeError, KeyError) as error:
             broken = UserError(
                 field=f"{path} {row['id']}", value="", problem=f"cannot be used ({error})", remedy="leave it out"
@@ -69,7 +70,7 @@ def read_service(path: Path, on_bad: OnBad | None = None) -> Iterator[TraceJob]:
             yield job
 
 
-def _job(row: Mapping[str, Any], speeds: Mapping[str, float], zero: float, lowest: int) -> TraceJob | None:
+def _job(row: Mapping[str, Any], speeds: Mapping[str, float], zero: float, lowest: int, there: int) -> TraceJob | None:
     asked = json.loads(row["submission"])
     workers = int(asked["workers"])
     steps = max(row["step"], row["total"]) if row["state"] != "finished" else row["step"]
@@ -79,15 +80,16 @@ def _job(row: Mapping[str, Any], speeds: Mapping[str, float], zero: float, lowes
     if not steps and not ran_s:
         return None
     kinds = tuple(asked.get("kinds") or ())
-    most = int(asked.get("max_devices") or workers)
+    least, most = int(asked.get("min_devices") or 1), int(asked.get("max_devices") or workers)
     return TraceJob(
         name=row["id"],
         submit_s=row["submitted_s"] - zero,
-        devices=most,
+        # As the service has it: a rigid policy would wait for ever for more than there are.
+        devices=max(least, min(most, there or most)),
         duration_s=ran_s or None,
         steps=float(steps) if steps else None,
         workers=workers,
-        min_devices=int(asked.get("min_devices") or 1),
+        min_devices=least,
         max_devices=most,
         application=row["script"],
         kind=kinds[0] if kinds else "",
@@ -98,6 +100,16 @@ def _job(row: Mapping[str, Any], speeds: Mapping[str, float], zero: float, lowes
         priority=row["priority"] - lowest,
         status=_STATUS.get(row["state"], ""),
     )
+
+
+def _devices(connection: sqlite3.Connection) -> int:
+    """Of the kind that the service had most of when it was last started; 0 if it did not say."""
+    query = "SELECT fields FROM events WHERE event = 'cluster' ORDER BY id DESC LIMIT 1"
+    counts: dict[str, int] = {}
+    for row in rows_of(connection, query):
+        for _, kind, count in json.loads(row["fields"])["nodes"]:
+            counts[kind] = counts.get(kind, 0) + int(count)
+    return max(counts.values(), default=0)
 
 
 def _turns(speeds: Mapping[str, float], workers: int) -> dict[str, float]:

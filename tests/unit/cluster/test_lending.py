@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -130,3 +131,16 @@ def test_the_deadline_of_a_reclaim_is_by_a_clock_that_nobody_sets(
     deadline = service._lending._deadline(one, now)
     assert (deadline <= now) == is_late
     assert deadline <= now + within_s - 100.0 + 1.0 or is_late
+
+
+@pytest.mark.parametrize("jump_s", [-400 * 86_400.0, 400 * 86_400.0])
+def test_a_clock_that_is_set_makes_nobody_late(
+    service: Service, monkeypatch: pytest.MonkeyPatch, jump_s: float
+) -> None:
+    before, real = service.now(), time.time
+    monkeypatch.setattr(time, "time", lambda: real() + jump_s)
+    assert 0 <= service.now() - before < 60
+    done = service.reclaim(OPERATOR, "local", 2, 30.0)
+    assert not done.late
+    assert 0 <= done.seconds < 30
+    assert 0 <= service.picture().t - before < 60

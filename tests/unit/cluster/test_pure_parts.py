@@ -142,14 +142,11 @@ def test_devices_that_are_no_more_are_left_out() -> None:
 
 def test_speeds_are_learned_and_told_once() -> None:
     learner = Learner(workers=4, kinds=("cpu",))
-    status = {
-        "state": "training",
-        "steps_per_s": 2.0,
-        "executors": [{"executor": e, "kind": "cpu", "logical_workers": [0, 1], "turn_s": 0.2} for e in range(2)],
-    }
+    executors = [{"executor": e, "kind": "cpu", "logical_workers": [0, 1], "turn_s": 0.2} for e in range(2)]
+    status = {"state": "training", "step": 100, "steps_per_s": 2.0, "executors": executors}
     assert learner.model() is None
-    for _ in range(3):
-        learner.look(status)  # type: ignore[arg-type]
+    for step in (10, 20, 35):
+        learner.look({**status, "step": step})  # type: ignore[arg-type,typeddict-item]
     model = learner.model()
     assert model is not None
     assert model.turn_s == {"cpu": 0.2}
@@ -159,6 +156,25 @@ def test_speeds_are_learned_and_told_once() -> None:
     assert learner.model() is None
     learner.look({**status, "state": "recovering", "steps_per_s": 99.0})  # type: ignore[arg-type]
     assert learner.model() is None
+
+
+def test_the_pace_of_the_devices_before_is_not_taken_for_that_of_the_new_ones() -> None:
+    learner = Learner(workers=4, kinds=("cpu",))
+
+    def look(step: int, executors: int, steps_per_s: float) -> None:
+        each = [{"executor": e, "kind": "cpu", "logical_workers": [e], "turn_s": 0.1} for e in range(executors)]
+        learner.look({"state": "training", "step": step, "steps_per_s": steps_per_s, "executors": each})  # type: ignore[typeddict-item]
+
+    look(0, 1, 0.5)  # the first step of a process is a slow one
+    look(40, 1, 2.5)
+    look(41, 2, 2.5)  # still the mean of one device
+    look(50, 2, 3.5)
+    assert list(learner.points) == [(("cpu", 1),)]
+    look(70, 2, 4.8)
+    assert {devices: round(1 / point.step_s, 1) for devices, point in learner.points.items()} == {
+        (("cpu", 1),): 2.5,
+        (("cpu", 2),): 4.8,
+    }
 
 
 def known(number: int, remaining: float | None, *, running: bool = False) -> KnownJob:
@@ -245,3 +261,16 @@ def test_how_a_run_ended(tmp_path: Path) -> None:
     assert outcome_of(tmp_path).kind == "finished"
     (tmp_path / "summary.json").write_text('{"exit_code": 0, "st')
     assert outcome_of(tmp_path).kind == "died"
+
+
+def test_what_was_measured_long_ago_on_other_devices_fades() -> None:
+    learner = Learner(workers=2, kinds=("cpu",))
+    learner.learn_point((("cpu", 2),), 9.0, 3)
+    member = {"kind": "cpu", "logical_workers": [0, 1], "turn_s": 0.1}
+    status = {"state": "training", "executors": [member], "steps_per_s": 5.0}
+    for step in range(300):
+        learner.look({**status, "step": step})  # type: ignore[arg-type,typeddict-item]
+    assert list(learner.points) == [(("cpu", 1),)]
+    model = learner.model()
+    assert model is not None
+    assert model.rate((("cpu", 2),)) > 1.5 * model.rate((("cpu", 1),))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import queue
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,9 +19,9 @@ import pytest
 
 from isoscale.backends.system import born
 from isoscale.cluster import coordinator
-from isoscale.cluster.outcome import INPUT, LOST, outcome_of
+from isoscale.cluster.outcome import INPUT, MACHINE, outcome_of
 from isoscale.cluster.process import CoordinatorProcess, start_gated
-from isoscale.cluster.run import Ended, Run
+from isoscale.cluster.run import Ended, Run, Unwritten
 from isoscale.errors import UserError
 from isoscale.runtime.control.grants import read_grant
 from isoscale.scheduling.driving import Grant
@@ -59,8 +61,8 @@ def sleeper() -> Iterator[CoordinatorProcess]:
 @pytest.mark.parametrize(
     ("error", "kind", "error_class"),
     [
-        (OSError(28, "No space left on device"), "died", LOST),
-        (sqlite3.OperationalError("database or disk is full"), "died", LOST),
+        (OSError(28, "No space left on device"), "died", MACHINE),
+        (sqlite3.OperationalError("database or disk is full"), "died", MACHINE),
         (UserError(field="cwd", value="/gone", problem="is gone", remedy="submit it again"), "failed", INPUT),
     ],
 )
@@ -148,3 +150,31 @@ def test_whatever_a_job_leaves_as_its_summary_can_be_read(tmp_path: Path, summar
     assert found.exit_code == 1
     assert 0 <= found.step < 2**53
     assert len(found.error) < 10_000
+
+
+def test_a_grant_that_cannot_be_written_is_tried_again(
+    bench: Bench, sleeper: CoordinatorProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Told once; nobody hears of a grant that is not on the disk, and a newer one overtakes it."""
+    real, is_full = coordinator.write_down, True
+
+    def write_down(*arguments: Any) -> None:
+        if is_full:
+            raise OSError(28, "No space left on device")
+        real(*arguments)
+
+    monkeypatch.setattr(coordinator, "write_down", write_down)
+    bench.run.adopt(1, sleeper)
+    bench.run.send(GRANT)
+    newer = dataclasses.replace(GRANT, number=4)
+    bench.run.send(newer)
+    found = [bench.posts.get(timeout=20), bench.posts.get(timeout=20)]
+    assert [(one.job, one.number) for one in found if isinstance(one, Unwritten)] == [("j1", 3), ("j1", 4)]
+    assert "No space left" in found[0].error
+    assert read_grant(bench.directory) is None
+    is_full = False
+    deadline = time.monotonic() + 20
+    while (written := read_grant(bench.directory)) is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert written.number == 4

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
+import re
 import struct
 import time
 
 import pytest
 
+from isoscale.cluster import bundle
 from isoscale.cluster.api import guards
 from isoscale.cluster.api.route import Route
 from isoscale.cluster.api.routes import make_routes
 from isoscale.cluster.auth import ROLES, new_token
+from isoscale.runtime.code.manifest import Kept, Manifest
 from tests.unit.cluster.conftest import World
 
 METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE", "TRACE", "CONNECT", "PROPFIND")
@@ -27,13 +31,14 @@ def paths_of(routes: tuple[Route, ...]) -> dict[str, dict[str, Route]]:
 
 
 def concrete(path: str, world: World) -> str:
-    return (
+    found = (
         path.replace("{id}", "j1")
         .replace("{node}", "local")
         .replace("{code}", world.bundle.id)
         .replace("{token}", "999")
         .replace("{task}", "w1")
     )
+    return re.sub(r"{\w+}", "x", found)
 
 
 def ask(world: World, method: str, path: str, who: str, **options: object):
@@ -58,7 +63,7 @@ def test_without_a_valid_token_nobody_gets_anywhere(world: World, routes: dict[s
     world.tokens |= {
         "nobody": "",
         "wrong": "isc_" + "x" * 43,
-        "huge": "x" * 100_000,
+        "huge": "x" * 30_000,
         "expired": expired,
         "revoked": revoked,
     }
@@ -218,6 +223,16 @@ def test_bundles_that_are_not_what_they_say_are_refused(world: World) -> None:
         assert world.ask("PUT", f"/api/code/{code}", body=body).status == 400
     state = world.service.state
     assert {one.name for one in (state / "code").iterdir()} == {good.id}
+
+
+@pytest.mark.parametrize(("step", "problem"), [(0, "when unpacked"), (1, "overlap")])
+def test_many_names_for_one_piece_of_an_archive_are_refused(world: World, step: int, problem: str) -> None:
+    """Little to send; gigabytes to hash, or to unpack."""
+    manifest = Manifest.from_json(world.bundle.manifest)
+    size = 1_000_000 if step == 0 else 1_000
+    kept = {f"/code/{number}.py": Kept(sha256="0" * 64, offset=number * step, size=size) for number in range(9_000)}
+    found = bundle._wrong_files(dataclasses.replace(manifest, files=kept), memoryview(bytes(size + 9_000)))
+    assert problem in next(found)
 
 
 def test_secrets_are_nowhere(world: World) -> None:

@@ -69,6 +69,9 @@ def test_a_job_without_an_end_holds_its_devices_and_is_told_as_unfinished() -> N
     assert (fifo.jobs_finished, fifo.jobs_unfinished) == (0, 2)
     assert fifo.rows[1].start_s is None
     assert fifo.makespan_s is None
+    (mixed,) = answer(question(job("a", None), job("b", 40.0), policies=("fifo",)), lambda *_: None)
+    assert mixed.jobs_finished == 1
+    assert mixed.allocated_utilisation == pytest.approx(1.0, abs=0.06)
 
 
 def test_a_task_is_a_process_that_ends_when_it_is_cancelled() -> None:

@@ -53,7 +53,7 @@ def test_unknown_policies_are_named_with_the_known_ones() -> None:
     ("name", "options", "words"),
     [
         ("fif", {}, "did you mean fifo?"),
-        ("fifo", {"x": 1}, "fifo(x=1): fifo has no option x; it has blocking, locality_s"),
+        ("fifo", {"x": 1}, "fifo(x=1): fifo has no option x; it has blocking, locality_s, run_s"),
         ("optimus", {"x": 1}, "optimus has no option x; it has kinds"),
         ("optimus", {"kinds": "any"}, "optimus(kinds=any): unknown word; give one of choose, preferred"),
         ("autoscaler", {"mode": "wait"}, "autoscaler(mode=wait): unknown word; give one of queue, drop"),
@@ -84,6 +84,30 @@ def test_locality_is_asked_for_and_given_up_with_time() -> None:
     assert decide("fifo", jobs, ("T4", 2, 4)) == {"a": 3, "b": 3, "c": 2}
     assert decide("fifo", jobs, ("T4", 2, 4), locality_s=600.0) == {"a": 3, "b": 3}
     assert decide("fifo", jobs, ("T4", 2, 4), locality_s=600.0, now=600.0) == {"a": 3, "b": 3, "c": 2}
+
+
+def test_locality_has_a_price() -> None:
+    """Scattered, a job exchanges over the network: 0.5 s on top of a step of 1 s. An hour's run loses half an hour."""
+    exchange = Communication(cross_fixed_s=0.5)
+    jobs = [work("a", workers=3), work("b", workers=3), work("c", workers=2, communication=exchange)]
+    whole = {"a": 3, "b": 3, "c": 2}
+    assert decide("fifo", jobs, ("T4", 2, 4), run_s=3600.0) == {"a": 3, "b": 3}
+    assert decide("fifo", jobs, ("T4", 2, 4), run_s=3600.0, now=1799.0) == {"a": 3, "b": 3}
+    assert decide("fifo", jobs, ("T4", 2, 4), run_s=3600.0, now=1801.0) == whole
+    # One that loses nothing does not wait.
+    easy = [*jobs[:2], work("c", workers=2)]
+    assert decide("fifo", easy, ("T4", 2, 4), run_s=3600.0) == whole
+
+
+def test_a_trial_runs_on_as_few_devices_as_it_can() -> None:
+    jobs = [work("a", workers=4, steps=1e6), work("b", workers=4, steps=1e6, min_devices=2)]
+    sizes: list[dict[str, int]] = []
+
+    def look(controller: Controller, decisions: list[Decision]) -> None:
+        sizes.append({name: view.num_devices for name, view in controller.running.items()})
+
+    run(cluster_of(("T4", 1, 8)), make_policy("flow", trial_s=120.0), jobs, max_rounds=5, check=look)
+    assert sizes == [{"a": 1, "b": 2}] * 2 + [{"a": 4, "b": 4}] * 3
 
 
 def test_priorities_and_quotas() -> None:

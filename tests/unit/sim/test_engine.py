@@ -112,6 +112,27 @@ def test_a_paused_job_keeps_what_it_has_done() -> None:
     assert sizes == [(0, 1), (1, 0), (0, 2)]
 
 
+def test_devices_of_others_come_when_those_have_let_go_of_them() -> None:
+    def answer(state: ClusterState) -> list[Decision]:
+        match state.now:
+            case 0.0:
+                return [Start("a", ((0, 2),)), Start("b", ((0, 1),))]
+            case 10.0:
+                return [Resize("a", ((0, 1),)), Start("c", ((0, 1),))]
+            case 20.0:
+                return [Pause("b"), Resize("c", ((0, 2),))]
+        return []
+
+    costs = Costs(start_s=5.0, handover_s=3.0, ready_s=1.0)
+    jobs = [job("a", 0.0, 60.0), job("b", 0.0, 500.0), job("c", 0.0, 50.0)]
+    policy = Scripted(answer, interval_s=10.0, watches_time=True)
+    outcome, _ = run(jobs, cluster(3), policy, Options(costs=costs, until_s=200.0))
+    # a: 5 s on two devices, then the rest on one; giving away costs it nothing.
+    assert outcome.finished_s[0] == 60.0
+    # c: 3 s for a to let go and 5 s of start; b lets go in 3 s while c trains on, and 1 s later c has two.
+    assert outcome.finished_s[2] == 24.0 + (50.0 - 6.0) / 2
+
+
 def test_rejected_jobs_leave_and_are_counted() -> None:
     policy = Scripted(lambda state: [Reject(name, "no room") for name in state.waiting])
     outcome, recorder = run([job("a"), job("b", 3.0)], cluster(1), policy)

@@ -5,13 +5,17 @@ The checker is what `isoscale policies --check` runs for a policy from outside; 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
-from isoscale.scheduling.policy import Policy, policy_names
-from isoscale.scheduling.state import ClusterState, Decision, Pause, Resume, Start
+from isoscale.scheduling.policy import Policy, make_policy, policy_names
+from isoscale.scheduling.state import ClusterState, Decision, Objective, Pause, Resume, Start
 from isoscale.sim.checking import check_policy, random_situation
+from isoscale.sim.engine import Simulation
+from isoscale.sim.recorder import ListRecorder
 from isoscale.sim.run import parse_policies
 
 #: those that keep a job on the kind it prefers leave other kinds idle by intent
@@ -29,6 +33,8 @@ VARIANTS = (
     "srtf(kinds=choose)",
     "flow(declared=false)",
     "flow(mix=false)",
+    "flow(trial_s=300)",
+    "fifo-backfill(run_s=3600)",
 )
 
 
@@ -121,3 +127,20 @@ def test_a_policy_that_does_not_repeat_itself_is_found() -> None:
 
     found = [problem for seed in range(6) for problem in check_policy(lambda: Moody(""), seed)]
     assert any("run again" in problem for problem in found)
+
+
+@pytest.mark.parametrize("objective", ["fairness", "cost"])
+def test_objectives_finish_every_job_and_replay(objective: Objective) -> None:
+    """With prices that double and halve from hour to hour: dear hours are waited out, not for ever."""
+    for seed in range(6):
+        world = random_situation(seed)
+        kinds = world.cluster.kinds
+        prices = [(3600.0 * hour, dict.fromkeys(kinds, (1.0, 2.0, 0.5)[hour % 3])) for hour in range(24 * 30)]
+        options = replace(world.options, objective=objective, prices=prices if objective == "cost" else ())
+        logs = []
+        for _ in range(2):
+            recorder = ListRecorder()
+            outcome = Simulation(world.jobs, world.cluster, make_policy("flow"), options, recorder).run()
+            logs.append(recorder.events)
+        assert not any(map(math.isnan, outcome.finished_s)), seed
+        assert logs[0] == logs[1], seed

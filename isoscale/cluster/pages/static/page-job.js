@@ -58,7 +58,7 @@ export function show(main, info) {
     put(bar, Object.entries(TABS).map(([name, label]) => h("a", { href: `?tab=${name}`, "aria-current": name === tab ? "page" : false, onclick: (event) => choose(event, name) }, label)));
     if (!parts.has(tab)) parts.set(tab, makers[tab]());
     put(body, parts.get(tab).element);
-    return parts.get(tab).refresh();
+    return parts.get(tab).refresh().catch((error) => error.isGone || failed(error));
   }
 
   function choose(event, name) {

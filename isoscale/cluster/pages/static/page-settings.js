@@ -58,7 +58,7 @@ export function show(main, info) {
     once(policy, [found.policy], () => {
       const select = h("select", { "aria-label": "Policy", disabled: !isAdmin }, Object.keys(found.policies).map((name) => h("option", { value: name }, name)), !(found.policy in found.policies) && h("option", { value: found.policy }, found.policy));
       select.value = found.policy;
-      const text = h("p", { class: "soft" }, found.policies[found.policy] ?? "");
+      const text = h("p", { class: "soft" }, found.policies[found.policy.split("(")[0]] ?? "");
       const save = h("button", { type: "button", class: "primary", disabled: true, "data-action": "policy", onclick: () => change("policy", { policy: select.value }, `policy ${select.value}`) }, "Use it");
       select.addEventListener("change", () => {
         text.textContent = found.policies[select.value] ?? "";

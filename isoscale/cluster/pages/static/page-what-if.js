@@ -9,6 +9,8 @@ import { attempt, empty, problem } from "./notice.js";
 import { csvButton, makeTable } from "./table.js";
 
 const POLL_MS = 500;
+// Of names in the address: options of a policy have commas.
+const BETWEEN = "|";
 const USUAL = ["fifo", "easyscale", "srtf"];
 // Which is better: less of it, or more.
 const FIGURES = [
@@ -23,9 +25,11 @@ const FIGURES = [
 ];
 
 export async function show(main, info) {
-  const names = Object.keys(info.policies);
+  const known = Object.keys(info.policies);
+  // The present one may have options: easyscale(room=true).
+  const names = known.includes(info.policy) ? known : [info.policy, ...known];
   const usual = [info.policy, ...USUAL].filter((one, index, all) => names.includes(one) && all.indexOf(one) === index).slice(0, 3);
-  const chosen = addressState({ source: "queue", policies: usual.join(","), devices: "", shown: "" }, draw);
+  const chosen = addressState({ source: "queue", policies: usual.join(BETWEEN), devices: "", shown: "" }, draw);
   let run = null;
   let timer = 0;
   const sources = h("div", { class: "chips", role: "group", "aria-label": "Which jobs" });
@@ -52,20 +56,20 @@ export async function show(main, info) {
   function draw() {
     const choose = (box, values, isOn, act) => keyed(box, Object.keys(values), (one) => one, (one) => h("button", { type: "button", class: "chip", "data-choice": one, onclick: () => act(one) }, values[one]), (chip, one) => chip.setAttribute("aria-pressed", String(isOn(one))));
     choose(sources, { queue: "What waits and runs now", day: "The last day again" }, (one) => chosen.get("source") === one, (one) => chosen.set({ source: one }));
-    const on = () => new Set(chosen.get("policies").split(",").filter(Boolean));
+    const on = () => new Set(chosen.get("policies").split(BETWEEN).filter(Boolean));
     choose(policies, Object.fromEntries(names.map((one) => [one, one === info.policy ? `${one} (present)` : one])), (one) => on().has(one), (one) => {
       const all = on();
       all.has(one) ? all.delete(one) : all.add(one);
-      chosen.set({ policies: [...all].join(",") });
+      chosen.set({ policies: [...all].join(BETWEEN) });
     });
-    for (const chip of policies.children) chip.title = info.policies[chip.dataset.choice];
+    for (const chip of policies.children) chip.title = info.policies[chip.dataset.choice.split("(")[0]] ?? "";
     start.disabled = !mayChange(info) || !on().size || run?.state === "running";
     if (run) shown();
   }
 
   async function begin() {
     const { source, policies: list, devices: wanted } = chosen.all();
-    const made = await attempt(() => post("/api/whatif", { source, policies: list.split(",").filter(Boolean), devices: wanted }));
+    const made = await attempt(() => post("/api/whatif", { source, policies: list.split(BETWEEN).filter(Boolean), devices: wanted }));
     if (made) follow(made);
   }
 

@@ -13,7 +13,6 @@ import contextlib
 import json
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -31,6 +30,7 @@ from isoscale.cli.report import report
 from isoscale.kinds import DeviceSet
 from isoscale.protocol import messages as m
 from isoscale.protocol.events import read_events
+from isoscale.recipes.catalogue import find, path_of
 from isoscale.runtime.code.freezing import code_kept_for
 from isoscale.runtime.control.job_handle import JobHandle
 from isoscale.runtime.coordinator.run import RunResult, run_job
@@ -52,7 +52,7 @@ _SLICE_S = 0.004
 def main() -> int:
     console = Console(soft_wrap=True)
     out = Path("runs") / f"demo-{time.strftime('%Y%m%d-%H%M%S')}"
-    script = Path(__file__).parent / "recipes" / "digits.py"
+    script = path_of(find("digits"))
     spec = JobSpec(workers=_WORKERS, script=str(script), script_args=("--epochs", _EPOCHS), out=str(out))
     console.print(f"\n[bold]One job, {_WORKERS} logical workers; executors come, go, slow down and die as it trains[/]")
     console.print("A small convolutional network on handwritten digits: BatchNorm, dropout, random shifts.\n")
@@ -225,7 +225,3 @@ def _stock_losses(run: Path) -> dict[int, float]:
         step: sum(float.fromhex(json.loads(line)["loss"]) for line in lines) / _WORKERS
         for step, lines in enumerate(zip(*ranks, strict=True), 1)
     }
-
-
-if __name__ == "__main__":
-    sys.exit(main())

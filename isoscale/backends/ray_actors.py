@@ -1,0 +1,212 @@
+"""What runs on a Ray cluster's nodes: an actor for each executor, and one that keeps warm parents for them.
+
+An executor's actor takes the resources, starts the process through the local backend of its node, and tells how it
+ended. The process is forked from a warm parent that the node's warm actor keeps (`backends.warm_sharing`); without one
+it is started afresh. An actor that dies takes its process with it (`backends.ray_guard`); one whose process has ended,
+or that never got one, ends by itself. Plain classes: `backends.ray` makes actors of them, nothing here is imported
+before Ray runs them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import resource
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from isoscale.backends.leftovers import marks_of
+from isoscale.backends.local import LocalBackend
+from isoscale.backends.local_process import LocalProcess
+from isoscale.backends.ray_guard import PROGRAM
+from isoscale.backends.seam import Device, Identity, Launch
+from isoscale.backends.warm import UnavailableError, WarmParents
+from isoscale.backends.warm_sharing import Keeper, Lender
+
+__all__ = ["Conditions", "ExecutorActor", "WarmActor"]
+
+#: an actor without a process, or whose process has ended and about whom nobody asks, ends after so long
+_IDLE_S, _LINGER_S = 120.0, 1.0
+#: a warm actor that nobody has used for so long ends, and its memory is free
+_UNUSED_S = 600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conditions:
+    """What a child inherits from its parent, of the process that asks for an executor; Ray's own workers differ."""
+
+    umask: int
+    nice: int
+    limits: dict[int, tuple[int, int]]
+
+    @classmethod
+    def here(cls) -> Conditions:
+        names = [name for name in dir(resource) if name.startswith("RLIMIT_")]
+        line = next(one for one in Path("/proc/self/status").read_text().splitlines() if one.startswith("Umask:"))
+        return cls(
+            umask=int(line.split()[1], 8),
+            nice=os.getpriority(os.PRIO_PROCESS, 0),
+            limits={getattr(resource, name): resource.getrlimit(getattr(resource, name)) for name in names},
+        )
+
+    def take_on(self) -> None:
+        """In the thread from which processes are started. What this user may not do is left as it is."""
+        os.umask(self.umask)
+        for number, limits in self.limits.items():
+            with contextlib.suppress(OSError, ValueError):
+                resource.setrlimit(number, limits)
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, 0, self.nice)
+
+
+class ExecutorActor:
+    """One executor. All methods run on the actor's event loop."""
+
+    def __init__(self, device: Device, warm: str) -> None:
+        """`warm`: the directory in which the node's warm actor can be met; "": the process is started afresh."""
+        self._device = device
+        parents = WarmParents("", Path(os.devnull), Lender(Path(warm)), most=0) if warm else None
+        self._backend = LocalBackend(warm=parents)
+        self._process: LocalProcess | None = None
+        self._swept = asyncio.Event()
+        # Before it is needed: it takes as long as a fork takes in all.
+        self._guard = subprocess.Popen(
+            [sys.executable, "-P", PROGRAM], stdin=subprocess.PIPE, start_new_session=True, text=True
+        )
+        self._unused = asyncio.ensure_future(self._end_if_unused())
+
+    async def start(self, launch: Launch, conditions: Conditions, *, cwd_is_mine: bool, name: str) -> Identity:
+        """`cwd_is_mine`: the process works where Ray has put this actor. Raises StartError."""
+        conditions.take_on()
+        if cwd_is_mine:
+            launch = replace(launch, cwd=Path.cwd())
+        if visible := _visible_devices():
+            launch = replace(launch, environment={**launch.environment, **visible})
+        self._process = await self._backend.start(launch, self._device)
+        identity = replace(self._process.identity, name=name)
+        marks = [mark.decode(errors="surrogateescape") for mark in marks_of(launch.environment)]
+        self._tell_guard({"pid": identity.pid, "born": identity.born, "marks": marks})
+        self._watched = asyncio.ensure_future(self._watch(self._process))
+        self._unused.cancel()
+        self._identity = identity
+        return identity
+
+    async def pid(self) -> int:
+        """Of this actor itself, for whoever looks for it in the process table."""
+        return os.getpid()
+
+    async def lives(self) -> Identity | None:
+        """Who runs here, if anybody does."""
+        from isoscale.backends.system import lives
+
+        if self._process is None or not lives(self._process.pid, self._process.identity.born):
+            return None
+        return self._identity
+
+    async def wait(self) -> tuple[str, str]:
+        """How the process ended, and the last lines of its output."""
+        assert self._process is not None
+        return await self._process.wait(), self._process.tail()
+
+    async def signal(self, number: int) -> None:
+        if self._process is not None:
+            self._process.signal(number)
+
+    async def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+
+    async def is_stopped(self) -> bool:
+        return self._process is not None and self._process.is_stopped()
+
+    async def swept(self) -> None:
+        """Returns when all that the process has started is gone, too."""
+        await self._swept.wait()
+
+    async def _watch(self, process: LocalProcess) -> None:
+        await process.wait()
+        await process.sweep()
+        self._tell_guard(None)
+        self._swept.set()
+        await asyncio.sleep(_LINGER_S)
+        self._leave()
+
+    async def _end_if_unused(self) -> None:
+        await asyncio.sleep(_IDLE_S)
+        self._leave()
+
+    def _tell_guard(self, what: Any) -> None:
+        pipe = self._guard.stdin
+        assert pipe is not None
+        with contextlib.suppress(OSError):
+            pipe.write(json.dumps(what) + "\n")
+            pipe.flush()
+
+    def _leave(self) -> None:
+        """An actor can end only in a call."""
+        import ray
+
+        ray.get_runtime_context().current_actor.leave.remote()
+
+    async def leave(self) -> None:
+        import ray
+
+        self._tell_guard(None)
+        ray.actor.exit_actor()
+
+
+class WarmActor:
+    """Keeps a warm parent for one environment on one node, for all executors there and whoever started them."""
+
+    def __init__(self, directory: str, prepare: str) -> None:
+        """`prepare`: "module:function", what a warm parent does before it forks anybody."""
+        self._directory = Path(directory)
+        self._keeper = Keeper(self._directory, WarmParents(prepare, Path(os.devnull)))
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def prepare(self, environment: dict[str, str]) -> None:
+        """In a call, since Ray keeps what an actor is made with. By the socket, which one thread serves."""
+        with contextlib.suppress(UnavailableError):
+            Lender(self._directory).borrow(environment).close()
+
+    def _serve(self) -> None:
+        used = time.monotonic()
+        while time.monotonic() - used < _UNUSED_S:
+            self._keeper.serve(time.monotonic() + 5.0, time.monotonic)
+            if len(_children()) > self._keeper.num_parents:
+                used = time.monotonic()
+        self._keeper.close()
+        with contextlib.suppress(OSError):
+            self._directory.rmdir()
+        import ray
+
+        ray.get_runtime_context().current_actor.leave.remote()
+
+    def leave(self) -> None:
+        import ray
+
+        ray.actor.exit_actor()
+
+
+def _children() -> list[str]:
+    """Of this process, in whichever thread they were started or taken over."""
+    found: list[str] = []
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):
+            found += (task / "children").read_text().split()
+    return found
+
+
+def _visible_devices() -> dict[str, str]:
+    """Which GPUs Ray has given to this actor. Untested: no machine with a GPU has run it yet."""
+    import ray
+
+    given = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
+    return {"CUDA_VISIBLE_DEVICES": ",".join(map(str, given))} if given else {}

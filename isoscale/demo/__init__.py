@@ -1,0 +1,1 @@
+"""The stories that `scripts/demo` tells: one job to which things happen, and three jobs that share devices."""

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from isoscale.testing import Nursery
+from isoscale.testing.chaos import Result, undisturbed
+from tests.ray.nodes import ADDRESS, Nodes
+from tests.security.network import deselect_network
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests with the marker `network` take minutes and need root: only by `-m network`."""
+    deselect_network(config, items, Path(__file__).parent)
+
+
+@pytest.fixture(scope="session")
+def nodes() -> Iterator[Nodes]:
+    """One cluster for all tests of this folder: starting it is what costs time."""
+    made = Nodes()
+    os.environ[ADDRESS] = made.address
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def nursery() -> Iterator[Nursery]:
+    with Nursery() as one:
+        yield one
+
+
+@pytest.fixture(scope="session")
+def expected(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Result:
+    return undisturbed(tmp_path_factory.mktemp("undisturbed") / "run", nursery)
