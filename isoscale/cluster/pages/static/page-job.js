@@ -46,7 +46,9 @@ export function show(main, info) {
     overview: () => {
       lines = charts(base, () => job);
       const lives = timeline(base, (found) => lines.mark(found));
-      return { element: h("div", { class: "stack" }, lines.element, lives.element), refresh: () => Promise.all([lives.refresh(), lines.refresh()]) };
+      // The timeline first: charts mark what happened.
+      const refresh = async () => (await lives.refresh(), await lines.refresh());
+      return { element: h("div", { class: "stack" }, lines.element, lives.element), refresh };
     },
     logs: () => logs(base),
     events: () => events(base, alone),
