@@ -4,6 +4,8 @@ import { h, put, setText } from "./dom.js";
 import { NONE, clock, count, figure } from "./format.js";
 
 let library = null;
+// Steps between ticks of steps: no half ones.
+const WHOLE = Array.from({ length: 10 }, (_, power) => [1, 2, 5].map((one) => one * 10 ** power)).flat();
 
 function load() {
   library ??= new Promise((resolve, reject) => {
@@ -52,7 +54,7 @@ export function makeChart({ name, title, x = "step", format = figure, tone = "hu
       series: [{}, line, edge, edge, ...(data.length > 4 ? [{ stroke: colour("hue-1"), width: 1.5, dash: [5, 4], spanGaps: true, points: { show: false } }] : [])],
       bands: [{ series: [3, 2], fill: colour(tone, 0.18) }],
       axes: [
-        { ...axis, size: 28, space: 64, values: x === "time" ? undefined : (u, ticks) => ticks.map(short) },
+        { ...axis, size: 28, space: 64, incrs: x === "time" ? undefined : WHOLE, values: x === "time" ? undefined : (u, ticks) => ticks.map(short) },
         { ...axis, size: 52, space: 32, values: (u, ticks) => ticks.map((value) => (value === null ? "" : format(value))) },
       ],
       hooks: {
