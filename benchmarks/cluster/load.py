@@ -138,7 +138,7 @@ def _idle(options: Options) -> dict[str, Any]:
         running = _two(served)
         for _ in range(waiting):
             served.submit("1000", "0.05")
-        until(lambda: sum(job.state == "queued" for job in served.client.jobs()) == waiting)
+        until(lambda: sum(job.state == "queued" for job in served.client.jobs()) == waiting, f"{waiting} jobs wait")
         time.sleep(options.pick(smoke=0.5, quick=5.0, full=5.0))  # forecasts of the burst are made
         shares = []
         for _ in range(5):

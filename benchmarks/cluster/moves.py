@@ -53,11 +53,11 @@ def _first_step_s(served: Served) -> float:
 
 
 def _moves(options: Options) -> dict[str, Any]:
-    count = options.pick(smoke=1, quick=4, full=12)
+    count = options.pick(smoke=1, quick=4, full=8)
     over_s, seconds = [], []
-    with serve("--policy", "easyscale(room=true)", devices="cpu*3") as served:
+    with serve(devices="cpu*3") as served:
         one, other = (served.submit("100000", "0.2", workers=2) for _ in range(2))
-        until(lambda: served.client.job(one).step > 5 and served.client.job(other).step > 5)
+        until(lambda: served.client.job(one).step > 5 and served.client.job(other).step > 5, "both train")
         for number in range(count):
             giver, taker = (one, other) if number % 2 else (other, one)
             for job, most in ((taker, 1), (giver, 0)):

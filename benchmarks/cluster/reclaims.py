@@ -47,8 +47,9 @@ def _measure(name: str, options: Options) -> dict[str, Any]:
     count, turn_s = _CASES[name]
     number = options.pick(smoke=1, quick=5, full=25)
     seconds, abandoned, late = [], 0.0, 0
-    with serve("--policy", "easyscale(room=true)") as served:
-        job = served.submit("100000", str(min(turn_s, 1.0) if options.smoke else turn_s), workers=2)
+    with serve() as served:
+        turn_s = min(turn_s, 1.0) if options.smoke else turn_s
+        job = served.submit("100000", str(turn_s), workers=2)
         for _ in range(number):
             _until_on_both(served, job)
             begun = time.perf_counter()
@@ -78,7 +79,7 @@ def _until_on_both(served: Served, job: str) -> None:
         shown = served.client.job(job)
         return shown.state == "running" and len(shown.devices) == 2 and shown.executors == 2
 
-    until(look)
+    until(look, f"{job} trains on both devices")
 
 
 if __name__ == "__main__":

@@ -97,7 +97,7 @@ def _profile(options: Options, packed: live.Bundles, recipes: Sequence[str], sta
         if options.smoke:
             changes = measure_changes(service, client, packed, recipes[0], times=1, grows=False)
     if not options.smoke:
-        with live.served(state, "easyscale", packed) as (service, client):
+        with live.served(state, "elastic-tiresias", packed) as (service, client):
             changes = measure_changes(service, client, packed, _CHANGED, times=3, grows=True)
     profile = Profile(*speeds, **changes)
     _say(profile.in_words())

@@ -71,11 +71,13 @@ def main() -> None:
         try:
             until(lambda: (state / "address").exists())
             with Client(state) as client:
-                begin(client, state)
-                pictures(client, out)
-                for job in client.jobs():
-                    client.cancel(job.id)
-                until(lambda: all(job.ended_s for job in client.jobs()))
+                try:
+                    begin(client, state)
+                    pictures(client, out)
+                finally:  # jobs would outlive the service
+                    for job in client.jobs():
+                        client.cancel(job.id)
+                    until(lambda: all(job.ended_s for job in client.jobs()))
         finally:
             service.send_signal(signal.SIGTERM)
             service.wait(30)
@@ -104,10 +106,11 @@ def pictures(client: Client, out: Path | None) -> None:
         for theme, width, height in SCREENS:
             context = browser.new_context(color_scheme=theme, viewport={"width": width, "height": height})
             page = context.new_page()
-            page.goto(client.link())
+            link = client.link()
+            page.goto(link)
             page.wait_for_selector('body[data-page="cluster"][data-ready="yes"]')
             for name, path in PAGES.items():
-                show(page, client.link().partition("/sign-in")[0] + path, name)
+                show(page, link.partition("/sign-in")[0] + path, name)
                 data = page.screenshot(full_page=True)
                 if out is not None:
                     out.mkdir(parents=True, exist_ok=True)

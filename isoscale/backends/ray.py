@@ -53,16 +53,16 @@ _log = logging.getLogger(__name__)
 class RayBackend:
     """Used after `ray_connection.connect`."""
 
-    def __init__(self, prepare: str, demand: Demand, *, working_dir: str = "", warm: bool = True) -> None:
+    def __init__(self, prepare: str, demand: Demand, *, brings: bool = False, warm: bool = True) -> None:
         """`prepare`: "module:function" for warm parents, from which processes are forked if `warm`.
 
-        `working_dir`: a directory that Ray brings to every node, where processes then work; "": they work in the
-        coordinator's, which all nodes have.
+        `brings`: this process has a directory that Ray brings to every node, where processes then work; else they
+        work in the coordinator's, which all nodes have.
         """
         self._prepare = prepare
         self._demand = demand
         self._is_warm = warm
-        self._runtime_env = {"working_dir": working_dir} if working_dir else {}
+        self._brings = brings
         self._listeners: list[Callable[[Notice], None]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._told: set[str] = set()
@@ -117,7 +117,6 @@ class RayBackend:
             warm = warm_directory(offer.node.id, launch.environment, self._prepare)
         options = {
             **self._demand.options(offer.kind, offer.node.resources),
-            **({"runtime_env": self._runtime_env} if self._runtime_env else {}),
             **on_node(offer.node.id, name),
         }
         launch = replace(launch, cwd=launch.cwd or Path.cwd(), log=launch.log.absolute(), cores=())
@@ -125,7 +124,7 @@ class RayBackend:
         try:
             async with asyncio.timeout(_START_S):
                 actor = ray.remote(ExecutorActor).options(**options).remote(device, warm)
-                asked = actor.start.remote(launch, Conditions.here(), cwd_is_mine=bool(self._runtime_env), name=name)
+                asked = actor.start.remote(launch, Conditions.here(), cwd_is_mine=self._brings, name=name)
                 identity = await answer(asked)
         except BaseException as error:
             if actor is not None:

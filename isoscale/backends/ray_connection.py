@@ -26,10 +26,11 @@ def check_installed() -> None:
         )
 
 
-def connect(address: str) -> None:
+def connect(address: str, working_dir: str = "") -> None:
     """`address`: HOST:PORT of the cluster's head; "": the one of this machine, or else one that ends with this process.
 
-    Raises UserError if nobody is there. Does nothing if this process is connected.
+    `working_dir`: a directory that Ray brings to every node on which an actor of this process runs, which then works
+    there. Raises UserError if nobody is there. Does nothing if this process is connected.
     """
     check_installed()
     address = address or env.ray_address() or ""
@@ -44,7 +45,7 @@ def connect(address: str) -> None:
     # Ray takes over SIGTERM, which means something to us.
     kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        _connect(address)
+        _connect(address, {"working_dir": working_dir} if working_dir else {})
     except (OSError, RuntimeError, ValueError) as error:
         raise _unreachable(address, (str(error).strip() or type(error).__name__).splitlines()[0]) from None
     finally:
@@ -53,12 +54,13 @@ def connect(address: str) -> None:
                 signal.signal(number, handler)
 
 
-def _connect(address: str) -> None:
+def _connect(address: str, runtime_env: dict[str, str]) -> None:
     import ray
 
     from isoscale.backends.ray_found import NAMESPACE
 
-    options = {"namespace": NAMESPACE, "log_to_driver": False, "logging_level": "ERROR"}
+    # Of the whole process: Ray uploads no directory for a single actor.
+    options = {"namespace": NAMESPACE, "log_to_driver": False, "logging_level": "ERROR", "runtime_env": runtime_env}
     if address:
         ray.init(address=address, **options)
         return

@@ -85,7 +85,7 @@ def ray_options(
     )
     from isoscale.backends.ray_connection import connect
 
-    connect(found.address)
+    connect(found.address, found.working_dir)
     return found
 
 

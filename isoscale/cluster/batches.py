@@ -85,7 +85,7 @@ class Batches:
         self._told = model
         return model
 
-    def _looks(self, size: int) -> int:
+    def _looks(self, size: int) -> float:
         return sum(point.looks for point in self._by_size[size].points.values())
 
     def _is_like(self, one: BatchedSpeed, other: BatchedSpeed) -> bool:

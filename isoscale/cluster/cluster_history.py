@@ -131,6 +131,8 @@ class ClusterHistory:
         self._after = 0
         self._t: list[float] = []
         self._levels: list[tuple[int, ...]] = []
+        #: the newest event that they hold, and both as arrays
+        self._arrays: tuple[int, Floats, Floats] = (0, np.empty(0), np.empty((0, 6)))
         self._speeds: collections.deque[tuple[float, float]] = collections.deque(maxlen=_LOOKS)
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._work, name="history", daemon=True)
@@ -147,8 +149,10 @@ class ClusterHistory:
         """`begin` < `end`."""
         with self._lock:
             self._read_on()
-            times = np.array(self._t)
-            levels = np.array(self._levels, dtype=np.float64).reshape(len(times), 6)
+            if self._arrays[0] != self._after:  # made anew only when something has happened
+                times = np.array(self._t)
+                self._arrays = self._after, times, np.array(self._levels, dtype=np.float64).reshape(len(times), 6)
+            _, times, levels = self._arrays
             speeds = np.array(self._speeds).reshape(-1, 2)
         picture = self._picture()
         total = sum(len(node.devices) for node in picture.nodes)

@@ -24,6 +24,8 @@ ENOUGH = 3
 _SETTLED = 25
 #: seconds of a turn before anything was measured
 _GUESS_S = 0.1
+#: what is left of a look with every later one, and how much must be left
+_KEPT, _BELIEVED = 0.99, 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,7 @@ class Point:
     """A step on some devices: seconds, and how many looks it is the mean of."""
 
     step_s: float
-    looks: int
+    looks: float
 
 
 @dataclass(slots=True)
@@ -65,9 +67,16 @@ class Learner:
             self._devices, self._since = devices, status["step"]
         rate = status.get("steps_per_s")
         if rate and members and status["step"] - self._since >= _SETTLED:
+            self._fade()
             self.learn_point(devices, 1.0 / rate)
 
-    def learn_point(self, devices: tuple[tuple[str, int], ...], step_s: float, looks: int = 1) -> None:
+    def _fade(self) -> None:
+        """What was measured long ago on other devices, perhaps in bad company, is not believed for ever: else a job
+        that was slow there once would never be given them again."""
+        faded = {devices: Point(one.step_s, one.looks * _KEPT) for devices, one in self.points.items()}
+        self.points = {devices: one for devices, one in faded.items() if one.looks >= _BELIEVED}
+
+    def learn_point(self, devices: tuple[tuple[str, int], ...], step_s: float, looks: float = 1) -> None:
         """The newest looks count most: a job's steps change with its data and its neighbours."""
         before = self.points.get(devices)
         if before is None:

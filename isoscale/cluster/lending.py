@@ -61,6 +61,7 @@ class Lending:
         self._store, self._engine, self._cluster, self._now = store, engine, cluster, now
         #: those who wait for an answer, by reclaim
         self._answers: dict[str, Future[Reclaimed]] = {}
+        self._num_waiting: dict[str, int] = {}
         self._lock = threading.Lock()
         self._is_closing = False
         #: devices that were away when the service came
@@ -175,7 +176,9 @@ class Lending:
             raise ConflictError(f"{node}: {count} devices are not free in time; see isoscale devices") from None
         finally:
             with self._lock:
-                self._answers.pop(name, None)
+                self._num_waiting[name] -= 1
+                if not self._num_waiting[name]:  # the same call may have been sent again meanwhile
+                    del self._answers[name], self._num_waiting[name]
 
     def _check(self, number: int, node: str, count: int, within_s: float | None, *, force: bool) -> None:
         shown = self._engine.picture.nodes[number]
@@ -193,6 +196,7 @@ class Lending:
             if name not in self._answers and len(self._answers) >= _MAX_WAITING:
                 # Each has a thread, of which answers to others need some.
                 raise TooManyError(f"{_MAX_WAITING} calls wait for devices already; wait until some have theirs")
+            self._num_waiting[name] = self._num_waiting.get(name, 0) + 1
             return self._answers.setdefault(name, Future())
 
     def _ask(self, caller: Caller, name: str, number: int, node: str, count: int, within_s: float | None) -> None:
@@ -207,6 +211,8 @@ class Lending:
         )
         now = self._now()
         with self._store.write(now=now, by=caller.name) as tx:
+            if tx.reclaim(name) is not None:
+                return  # the same call, twice at once
             tx.add_reclaim(one)
             tx.event("reclaim_asked", node=node, count=count, within_s=within_s, reclaim=name)
         faults.reached("reclaim-asked")

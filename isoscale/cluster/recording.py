@@ -193,7 +193,7 @@ class Recorder:
             fields |= {"ended_s": tx.now}
             tx.came_true(record.id, "end")
             for devices, point in live.learner.points.items():
-                tx.learn(record.id, msgspec.json.encode(devices).decode(), point.step_s, point.looks)
+                tx.learn(record.id, msgspec.json.encode(devices).decode(), point.step_s, max(1, round(point.looks)))
         if new == "finished":
             fields |= {"digest": outcome.digest, "step": outcome.step, "exit_code": outcome.exit_code, "error": ""}
             fields |= {"samples": outcome.samples} if outcome.samples is not None else {}

@@ -60,6 +60,11 @@ _DEATHS = 5
 _CANCEL_S = 10.0
 
 
+def _backoff_s(failures: int) -> float:
+    """1, 2, 4 seconds and so on; a full disk is tried every minute for as long as it is full."""
+    return min(60.0, 2.0 ** min(failures - 1, 6))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
     state: Path
@@ -106,7 +111,7 @@ class Service:
         self._webhooks = Webhooks(self.store, configuration.state / "webhooks.json", configuration.webhooks)
         self.store.on_commit = self._ring
         controller = Controller(cluster, made, interval_s=interval, quotas=configuration.quotas, rescale_s=_RESCALE_S)
-        self._driver = Driver(controller, names, retry=self._may_retry, backoff_s=lambda n: min(60.0, 2.0 ** (n - 1)))
+        self._driver = Driver(controller, names, retry=self._may_retry, backoff_s=_backoff_s)
         state = configuration.state
         self.desk = Desk(
             self.store,

@@ -83,6 +83,7 @@ def test_what_one_tab_asks_for_the_other_one_shows(served: Served, visit: Callab
     one, other = visitor.tab(f"/jobs/{job}"), visitor.tab(f"/jobs/{job}")
     one.page.bring_to_front()
     one.see("button[data-action=pause]").click()
+    one.see("dialog[open] button[data-confirm]").click()
     one.see("[data-state=paused]")
     other.page.bring_to_front()
     other.see("[data-state=paused]")

@@ -74,9 +74,9 @@ class OnRay:
 
     remove: Callable[[Device], None]
 
-    def make(self, **options: Any) -> RayBackend:
+    def make(self) -> RayBackend:
         connect(os.environ[ADDRESS])
-        return RayBackend(WARM_UP, Demand(cores=1), **options)
+        return RayBackend(WARM_UP, Demand(cores=1))
 
     def kind(self) -> str:
         return "cpu"

@@ -18,7 +18,11 @@ from typing import Any
 
 import pytest
 
+from isoscale.backends.ray import RayBackend
+from isoscale.backends.ray_connection import connect
+from isoscale.backends.ray_nodes import Demand
 from isoscale.backends.system import born
+from isoscale.runtime.coordinator.run import WARM_UP
 from isoscale.testing import Nursery, RunningJob, short_job_path, start
 from isoscale.testing.chaos import Result
 from isoscale.testing.conformance import CHECKS, program
@@ -41,7 +45,8 @@ def test_ray(name: str, nodes: Nodes, tmp_path: Path) -> None:
 async def _works_in_a_copy(tmp_path: Path) -> None:
     (tmp_path / "brought").mkdir()
     (tmp_path / "brought" / "data.txt").write_text("found it")
-    backend = OnRay().make(working_dir=str(tmp_path / "brought"))
+    connect(os.environ[ADDRESS], str(tmp_path / "brought"))
+    backend = RayBackend(WARM_UP, Demand(cores=1), brings=True)
     launch = program("import os; print(os.getcwd(), open('data.txt').read())", tmp_path)
     process = await backend.start(launch, backend.free_device("cpu", ()))
     assert await process.wait() == "exit code 0", process.tail()
@@ -53,8 +58,14 @@ async def _works_in_a_copy(tmp_path: Path) -> None:
 
 
 def test_a_working_directory_comes_through_the_runtime_environment(nodes: Nodes, tmp_path: Path) -> None:
+    import ray
+
     nodes.have(1)
-    asyncio.run(_works_in_a_copy(tmp_path))
+    ray.shutdown()  # a directory belongs to a connection
+    try:
+        asyncio.run(_works_in_a_copy(tmp_path))
+    finally:
+        ray.shutdown()
 
 
 # ---- a story ----
@@ -95,7 +106,6 @@ def actor_pid(job: RunningJob, executor: int) -> int:
     """Of the Ray worker in which an executor's actor runs."""
     import ray
 
-    from isoscale.backends.ray_connection import connect
     from isoscale.backends.ray_found import NAMESPACE
 
     connect(os.environ[ADDRESS])

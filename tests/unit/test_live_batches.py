@@ -203,6 +203,30 @@ def test_how_long_a_pass_of_a_stream_is_counts_for_one_size_only() -> None:
     assert [of for _, of in places] == [0] * begins[1] + [begins[1]] * (9 - begins[1]) + [0] * (len(places) - 9)
 
 
+def test_one_that_comes_in_mid_pass_does_not_know_how_long_passes_are() -> None:
+    """The pass had steps of 4 before it came, and has steps of 2 now."""
+
+    def train(job: Job) -> None:
+        script(job, stream=True)
+
+    whole = Here({3: Wish(1, 2)}, at=5)
+    go(whole, train)
+    landed = Here(staged=whole.taken)
+    places: list[tuple[int, int]] = []
+    step = landed.step
+
+    def seen(**facts: Any) -> None:
+        places.append((facts["place"].batch, facts["place"].of))
+        step(**facts)
+
+    landed.step = seen  # type: ignore[method-assign,assignment]
+    go(landed, train)
+    second = next(number for number, (batch, _) in enumerate(places) if not batch)
+    third = next(number for number, (batch, _) in enumerate(places) if not batch and number > second)
+    assert {of for _, of in places[:third]} == {0}
+    assert {of for _, of in places[third:]} == {third - second}
+
+
 def own_rule(job: Job, optimizer: torch.optim.Optimizer, old: int, new: int) -> None:
     optimizer.param_groups[0]["lr"] *= 0.5 + 0.4 * float(torch.rand(()))
     job.state["changes"] = job.state.get("changes", 0) + 1

@@ -193,7 +193,12 @@ class LogicalTrainer(Evaluation, Checkpoints):
             if self.control.should_epoch_stop or self.control.should_training_stop:
                 break
         self._refresh()
-        if loop.at_end() or not (has_run or steps.index > first):
+        is_empty = not (has_run or steps.index > first)
+        if is_empty and steps.after_first is not None:
+            # More was trained than a pass over the data set has: the stock loop finds nothing left, and goes on with
+            # the next pass under the checkpoint's streams.
+            self._load_rng_state(resume_from_checkpoint)
+        if loop.at_end() or (is_empty and not first):
             self.control.should_training_stop = True
         self.control = self.callback_handler.on_epoch_end(self.args, self.state, self.control)
         self._log_save_evaluate(model, trial, epoch, ignore_keys_for_eval, start_time)

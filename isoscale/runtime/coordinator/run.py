@@ -146,7 +146,7 @@ def _on_cluster(settings: Settings, address: str) -> Settings:
         raise UserError(field="--address", value=address, problem=problem, remedy=remedy)
     from isoscale.backends.ray_connection import connect, own_address
 
-    connect(address)
+    connect(address, settings.ray.working_dir)
     return replace(settings, host=own_address(), ray=replace(settings.ray, address=address))
 
 
@@ -173,12 +173,12 @@ def backend_for(settings: Settings, out: Path) -> Backend:
         return local_backend(settings, out)
     from isoscale.backends.ray_connection import connect
 
-    connect(settings.ray.address)
+    connect(settings.ray.address, settings.ray.working_dir)
     from isoscale.backends.ray import RayBackend
     from isoscale.backends.ray_nodes import Demand
 
     demand = Demand(cores=settings.ray.cores, memory_bytes=settings.ray.memory_bytes)
-    return RayBackend(WARM_UP, demand, working_dir=settings.ray.working_dir, warm=settings.warm)
+    return RayBackend(WARM_UP, demand, brings=bool(settings.ray.working_dir), warm=settings.warm)
 
 
 def local_backend(settings: Settings, out: Path) -> LocalBackend:

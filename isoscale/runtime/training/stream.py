@@ -105,7 +105,9 @@ class StreamLoader(Loader):
             else:
                 break
         if move == "end":
-            self._last_num_steps = self.index if self._has_one_size else 0
+            # One that came in mid-pass does not know what sizes its beginning had.
+            is_known = self._has_one_size and self._steps_here == self.index
+            self._last_num_steps = self.index if is_known else 0
             self._tell("pass_ended", steps=self.index)
         return move == "step"
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from isoscale.cluster import pages
 from isoscale.cluster.api.app import make_app
 from isoscale.cluster.api.guards import COOKIE, allowed_hosts
 from isoscale.cluster.auth import Caller
@@ -24,7 +25,7 @@ from isoscale.errors import UserError
 from tests.unit.cluster.asgi import Answer, call
 from tests.unit.cluster.conftest import World
 
-VENDOR = Path(load_assets.__code__.co_filename).parent / "static" / "vendor"
+VENDOR = Path(pages.__path__[0]) / "static" / "vendor"
 SOMEBODY = Caller(token=1, name="a", role="viewer", tenant="")
 
 
@@ -156,7 +157,10 @@ class Alone:
 def alone(tmp_path: Path) -> Alone:
     events = [
         {"t": 1.0, "event": "coordinator_started", "pid": 1, "term": 1},
-        *({"t": 2.0 + step, "event": "step", "step": step, "loss": 1 / step, "executors": 2} for step in range(1, 6)),
+        *(
+            {"t": 2.0 + step, "event": "step", "step": step, "loss": 1 / 2**step, "executors": 2}
+            for step in range(1, 6)
+        ),
     ]
     (tmp_path / "events.jsonl").write_text("".join(json.dumps(one) + "\n" for one in events))
     (tmp_path / "logs").mkdir()
@@ -190,7 +194,7 @@ def test_a_run_alone_is_a_job_that_can_be_read(alone: Alone) -> None:
     assert (job["id"], job["state"], job["actions"]) == ("run", "paused", [])
     assert "isoscale resume" in job["why"]["text"]
     series = alone.ask("GET", "/api/jobs/run/series?names=loss").json()["series"]
-    assert series[0]["value"] == [1.0, 0.5, 1 / 3, 0.25, 0.2]
+    assert series[0]["value"] == [0.5, 0.25, 0.125, 0.0625, 0.03125]
     assert alone.ask("GET", "/api/jobs/run/timeline").json()["step"] == 5
     assert alone.ask("GET", "/api/jobs/run/log?source=0").json()["text"].startswith("<b>hello")
     assert b"event: run" in alone.ask("GET", "/events", limit=30).body

@@ -261,3 +261,16 @@ def test_how_a_run_ended(tmp_path: Path) -> None:
     assert outcome_of(tmp_path).kind == "finished"
     (tmp_path / "summary.json").write_text('{"exit_code": 0, "st')
     assert outcome_of(tmp_path).kind == "died"
+
+
+def test_what_was_measured_long_ago_on_other_devices_fades() -> None:
+    learner = Learner(workers=2, kinds=("cpu",))
+    learner.learn_point((("cpu", 2),), 9.0, 3)
+    member = {"kind": "cpu", "logical_workers": [0, 1], "turn_s": 0.1}
+    status = {"state": "training", "executors": [member], "steps_per_s": 5.0}
+    for step in range(300):
+        learner.look({**status, "step": step})  # type: ignore[arg-type,typeddict-item]
+    assert list(learner.points) == [(("cpu", 1),)]
+    model = learner.model()
+    assert model is not None
+    assert model.rate((("cpu", 2),)) > 1.5 * model.rate((("cpu", 1),))

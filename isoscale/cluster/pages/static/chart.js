@@ -121,7 +121,12 @@ export function makeChart({ name, title, x = "step", format = figure, tone = "hu
     width = plot.clientWidth;
     drawn?.setSize({ width: Math.max(120, width - 16), height: plot.clientHeight - 12 });
   }).observe(plot);
-  return { element, update, setLog: (value) => ((isLog = value), redraw()) };
+  const destroy = () => {
+    removeEventListener("theme", redraw);
+    drawn?.destroy();
+    element.remove();
+  };
+  return { element, update, destroy, setLog: (value) => ((isLog = value), redraw()) };
 }
 
 // Two lines with their own x on one: where one has no value it has none.

@@ -44,7 +44,7 @@ export function charts(base, jobOf) {
   }
 
   function rebuild() {
-    for (const chart of made.values()) chart.element.remove();
+    for (const chart of made.values()) chart.destroy();
     made = new Map();
     grid.keyed = undefined;
     settled = "";

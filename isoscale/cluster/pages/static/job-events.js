@@ -2,7 +2,7 @@
 import { at, get } from "./api.js";
 import { h, put } from "./dom.js";
 import { iso, when } from "./format.js";
-import { empty } from "./notice.js";
+import { attempt, empty } from "./notice.js";
 import { csvButton, makeTable, tableSkeleton } from "./table.js";
 import { visible } from "./visible.js";
 
@@ -24,9 +24,9 @@ export function events(base, alone) {
   const body = h("div", null, tableSkeleton());
   let needle = "";
   let audits = false;
-  const search = h("input", { type: "search", "data-search": true, placeholder: "Filter events  ( / )", "aria-label": "Filter events", oninput: () => ((needle = search.value.trim().toLowerCase()), draw()) });
-  const chip = h("button", { type: "button", class: "chip", "aria-pressed": "false", onclick: () => (chip.setAttribute("aria-pressed", String((audits = !audits))), draw()) }, "Audits");
-  const more = h("button", { type: "button", class: "small", onclick: back }, "Older");
+  const search = h("input", { type: "search", "data-search": true, placeholder: "Filter events  ( / )", "aria-label": "Filter events", oninput: () => ((needle = search.value.trim().toLowerCase()), attempt(draw)) });
+  const chip = h("button", { type: "button", class: "chip", "aria-pressed": "false", onclick: () => (chip.setAttribute("aria-pressed", String((audits = !audits))), attempt(draw)) }, "Audits");
+  const more = h("button", { type: "button", class: "small", onclick: () => attempt(back) }, "Older");
   const footer = h("footer", null, more);
   const element = h("section", { class: "panel" }, h("header", null, h("h2", null, "Events"), h("span", { class: "small quiet" }, "newest first"), h("div", { class: "actions" }, chip, search, csvButton(table))), body, footer);
 

@@ -12,20 +12,20 @@ const MARGIN = 20;
 const LONGEST = 4000;
 
 export function logs(base) {
-  const address = addressState({ tab: "overview", source: "" }, () => {});
+  const address = addressState({ source: "" });
   let log = null;
   let following = true;
   let found = [];
   let needle = "";
   let busy = false;
-  const sources = h("select", { "aria-label": "Which log", onchange: () => address.set({ source: sources.value }) || open(sources.value) });
-  const search = h("input", { type: "search", "data-search": true, placeholder: "Search this log  ( / )", "aria-label": "Search this log" });
+  const sources = h("select", { "aria-label": "Which log", onchange: () => (address.set({ source: sources.value }), attempt(() => open(sources.value))) });
+  const search = h("input", { type: "search", "data-search": true, "data-log-search": true, placeholder: "Search this log  ( / )", "aria-label": "Search this log" });
   const follow = h("button", { type: "button", class: "chip", "aria-pressed": "true", "data-follow": true, onclick: () => setFollow(!following) }, "Follow");
   const said = h("span", { class: "small quiet" });
   const rows = h("div", { class: "log-rows" });
   const space = h("div", { class: "log-space" }, rows);
   const view = h("div", { class: "log", tabindex: "0", role: "region", "aria-label": "Log", "data-log": true, onscroll: scrolled }, space);
-  const matches = h("div", { class: "matches", hidden: true });
+  const matches = h("div", { class: "matches", "data-log-matches": true, hidden: true });
   const form = h("form", { role: "search", onsubmit: (event) => (event.preventDefault(), look(-1)) }, search);
   const all = h("button", { type: "button", class: "small", onclick: () => copy(log?.lines.join("\n") ?? "", "Loaded lines") }, "Copy loaded lines");
   const element = h("section", { class: "panel" }, h("header", null, sources, follow, said, h("div", { class: "actions" }, form, all)), matches, view);

@@ -2,7 +2,7 @@
 import { post } from "./api.js";
 import { h, icon } from "./dom.js";
 import { NONE, count, figure, now, plural, seconds, when } from "./format.js";
-import { attempt, question } from "./notice.js";
+import { attempt, question, toast } from "./notice.js";
 
 export const LIVE = ["queued", "starting", "running", "resizing", "pausing", "paused"];
 export const ENDED = ["finished", "failed", "cancelled"];
@@ -103,8 +103,11 @@ export async function act(verb, jobs, after = () => {}) {
     if (!answer) return;
     if (field) body = { [field]: Number(answer[field]) };
   }
+  const said = done ?? `${field} changed`;
+  let number = 0;
   for (const job of jobs) {
-    await attempt(() => post(`/api/jobs/${encodeURIComponent(job.id)}/${verb}`, body), jobs.length === 1 ? `${job.id}: ${done ?? `${field} changed`}` : "");
+    if (await attempt(() => post(`/api/jobs/${encodeURIComponent(job.id)}/${verb}`, body))) number += 1;
   }
+  if (number) toast(jobs.length === 1 ? `${jobs[0].id}: ${said}` : `${number} of ${plural(jobs.length, "job")}: ${said}`);
   after();
 }

@@ -27,7 +27,7 @@ export class LogLines {
     const page = await this.page(from);
     const first = from ? page.text.indexOf("\n") + 1 : 0;
     this.take({ ...page, text: page.text.slice(first), offset: from + size(page.text.slice(0, first)) });
-    return page.text.slice(first).slice(0).length ? this.lineAt(offset) : 0;
+    return this.lineAt(offset);
   }
 
   take(page) {

@@ -15,7 +15,7 @@ const POINTS = 300;
 const SHOWN = 6;
 
 export function show(main, info) {
-  const range = addressState({ range: "1h" }, () => history());
+  const range = addressState({ range: "1h" }, () => again());
   const numbers = stats(["Utilisation", "Running", "Queue", "Throughput", "Lent out"]);
   const map = makeDeviceMap({ tools: (node) => (info.role === "operator" || info.role === "admin" ? nodeTools(node) : []) });
   const legend = h("ul", { class: "legend" });
@@ -76,7 +76,7 @@ export function show(main, info) {
     charts.steps_per_s.update(known(found.steps_per_s));
   }
 
-  keepFresh(history, { everyMs: 10_000, concerns: () => false });
+  const again = keepFresh(history, { everyMs: 10_000, concerns: () => false });
   keepFresh(refresh, { everyMs: 2000 });
 
   function nodeTools(node) {

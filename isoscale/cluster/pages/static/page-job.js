@@ -46,7 +46,9 @@ export function show(main, info) {
     overview: () => {
       lines = charts(base, () => job);
       const lives = timeline(base, (found) => lines.mark(found));
-      return { element: h("div", { class: "stack" }, lines.element, lives.element), refresh: () => Promise.all([lives.refresh(), lines.refresh()]) };
+      // The timeline first: charts mark what happened.
+      const refresh = async () => (await lives.refresh(), await lines.refresh());
+      return { element: h("div", { class: "stack" }, lines.element, lives.element), refresh };
     },
     logs: () => logs(base),
     events: () => events(base, alone),
@@ -58,7 +60,7 @@ export function show(main, info) {
     put(bar, Object.entries(TABS).map(([name, label]) => h("a", { href: `?tab=${name}`, "aria-current": name === tab ? "page" : false, onclick: (event) => choose(event, name) }, label)));
     if (!parts.has(tab)) parts.set(tab, makers[tab]());
     put(body, parts.get(tab).element);
-    return parts.get(tab).refresh();
+    return parts.get(tab).refresh().catch((error) => error.isGone || failed(error));
   }
 
   function choose(event, name) {
