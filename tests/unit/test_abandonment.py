@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from isoscale.protocol import messages as m
 from isoscale.runtime.alone import ConsoleSink
 from isoscale.runtime.checkpoint import state_file
 from isoscale.runtime.checkpoint.files import Identity, Written
+from isoscale.runtime.executor import abandonment as abandoning
 from isoscale.runtime.executor.abandonment import Abandonment
 from isoscale.runtime.executor.checkpoint_writer import CheckpointWriter
 from isoscale.runtime.training.execute import execute
@@ -50,8 +52,17 @@ class Between:
     def sealed(self, loop: TrainingLoop, sealed: Sealed) -> None: ...
 
 
-@pytest.mark.parametrize("where", ["forward", "backward", "second turn", "last turn"])
-def test_the_open_step_is_undone_in_a_copy_of_the_process(tmp_path: Path, where: str) -> None:
+@pytest.mark.parametrize("where", ["forward", "backward", "second turn", "last turn", "busy machine"])
+def test_the_open_step_is_undone_in_a_copy_of_the_process(
+    tmp_path: Path, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if where == "busy machine":  # where a copy takes longer to say its first word than the first one may
+
+        def late(*args: Any, **kwargs: Any) -> Any:
+            time.sleep(1.5 * abandoning._STUCK_S)
+            return take_snapshot(*args, **kwargs)
+
+        monkeypatch.setattr(abandoning, "take_snapshot", late)
     said: list[m.FromExecutor] = []
     told = threading.Event()
 
@@ -65,7 +76,7 @@ def test_the_open_step_is_undone_in_a_copy_of_the_process(tmp_path: Path, where:
 
     def disturb(job: isoscale.Job, turn: int, place: str) -> None:
         """In the middle of a turn: another thread is told to write, and this one stays where it is."""
-        wanted = {"forward": (0, "forward"), "backward": (0, "backward")}
+        wanted = {"forward": (0, "forward"), "busy machine": (0, "forward"), "backward": (0, "backward")}
         wanted |= {"second turn": (1, "forward"), "last turn": (WORKERS - 1, "backward")}
         if job.step == STEP and (turn, place) == wanted[where] and not said:
             abandonment.begin(7)

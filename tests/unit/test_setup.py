@@ -144,8 +144,8 @@ def test_a_set_up_that_failed_is_not_taken_for_one(tree: Tree) -> None:
 def test_mistakes_are_named(tree: Tree) -> None:
     assert tree.setup("--with", "rya", code=2) == []
     assert (
-        "--with rya: pyproject.toml has no such extra; it has browser, cluster, data, demo, dev, recipes, transformers"
-        in tree.said
+        "--with rya: pyproject.toml has no such extra; "
+        "it has browser, cluster, data, demo, dev, ray, recipes, transformers" in tree.said
     )
     assert tree.setup("--all", code=2) == []
     assert "unknown option --all" in tree.said

@@ -5,7 +5,8 @@ another thread copies the whole process (`fork`): in the copy nothing moves, the
 executor (`StepEngine.rewind`), and the state is written. The step itself goes on until the job is ended, for nothing.
 
 A copy holds whatever lock another thread had at that moment, and may wait for it for ever: it gets a time, and is
-made again. A job on CUDA devices cannot be copied so; there the newest checkpoint counts.
+made again. On a busy machine a copy may need longer than that to come to anything, so each one gets twice the time. A
+job on CUDA devices cannot be copied so; there the newest checkpoint counts.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from isoscale.runtime.training.snapshot import take_snapshot
 
 __all__ = ["Abandonment"]
 
-#: how often it is looked whether a step is open; how long a copy may take before its first word
+#: how often it is looked whether a step is open; how long the first copy may take before its first word
 _LOOK_S, _STUCK_S = 0.005, 0.5
 #: a copy that has begun to write may take as long as this; the coordinator ends the job sooner
 _WRITE_S = 600.0
@@ -51,14 +52,18 @@ class Abandonment:
 
     def _work(self) -> None:
         """Between steps there is nothing to give up: the training thread is about to write it all itself."""
+        stuck_s = _STUCK_S
         while True:
-            written = self._try_copy()
+            begun = time.monotonic()
+            written = self._try_copy(stuck_s)
             if written is not None:
                 self._writer().tell_final(written, self._generation())
                 return
+            if time.monotonic() - begun >= stuck_s:
+                stuck_s *= 2
             time.sleep(_LOOK_S)
 
-    def _try_copy(self) -> Written | None:
+    def _try_copy(self, stuck_s: float) -> Written | None:
         loop = self.loop
         if loop is None or torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             return None
@@ -75,7 +80,7 @@ class Abandonment:
                 self._write_and_exit(loop, loader, generation, writer)
         os.close(writer)
         try:
-            return _answer(reader)
+            return _answer(reader, stuck_s)
         finally:
             os.close(reader)
             with contextlib.suppress(OSError):
@@ -99,9 +104,9 @@ class Abandonment:
             os._exit(1)
 
 
-def _answer(pipe: int) -> Written | None:
+def _answer(pipe: int, stuck_s: float) -> Written | None:
     """What the copy has written; None if it is stuck, or could not."""
-    said, limit_s = b"", _STUCK_S
+    said, limit_s = b"", stuck_s
     while select.select([pipe], [], [], limit_s)[0]:
         piece = os.read(pipe, 65536)
         if not piece:

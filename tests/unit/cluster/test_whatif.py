@@ -94,7 +94,8 @@ def test_a_task_is_a_process_that_ends_when_it_is_cancelled() -> None:
     tasks.close()
 
 
-def test_over_http_with_names_for_those_who_may_know_them(world: World) -> None:
+def test_over_http_with_names_for_those_who_may_know_them(make_world: Callable[..., World]) -> None:
+    world = make_world(policy="easyscale")
     for who in ("user", "stranger", "user"):
         assert world.submit(who, work=50, name=f"of-{who}").status == 201
     body = {"source": "day", "policies": ["easyscale", "tiresias"], "devices": "cpu-sse*4"}
