@@ -14,8 +14,8 @@ import pytest
 
 from isoscale import env
 
-# A shell that starts tests in the background has them ignore Ctrl-C, nohup has them ignore the end of a terminal; and so
-# would every process that they start.
+# A shell that starts tests in the background has them ignore Ctrl-C, nohup has them ignore the end of a terminal, and
+# so would every process that they start.
 for number, usual in (
     (signal.SIGINT, signal.default_int_handler),
     (signal.SIGQUIT, signal.SIG_DFL),
