@@ -66,6 +66,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 #: take minutes together and vary what others show; run with `pytest --long`
 LONG = (
+    "tests/benchmarks/test_smoke.py::test_it_runs[cluster.moves",
+    "tests/benchmarks/test_smoke.py::test_it_runs[cluster.reclaims",
+    "tests/benchmarks/test_smoke.py::test_it_runs[cluster.serving",
+    "tests/benchmarks/test_smoke.py::test_it_runs[cluster.simulated_against_real",
+    "tests/benchmarks/test_smoke.py::test_it_runs[ray.",
     "tests/ray/test_head.py::test_the_head_is_lost_and_another_cluster_takes_its_place",
     "tests/ray/test_on_ray.py::test_ray[output",
     "tests/ray/test_on_ray.py::test_ray[fresh_streams",
