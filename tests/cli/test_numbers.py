@@ -30,7 +30,7 @@ from isoscale.cli import submit as submit_command
 from isoscale.cli import warm as warm_command
 from isoscale.cli.app import command_line
 from isoscale.cli.plan import plan
-from isoscale.cluster import server
+from isoscale.cluster import dashboard, server
 from isoscale.runtime.control.directory import SavedJob
 from isoscale.types import JobSpec, Settings
 
@@ -56,6 +56,8 @@ SPELT = {
     "--more": "T4*{}",
     "--batch-sizes": "{}",
     "--batch-plan": "{}:16",
+    "--memory": "{}",
+    "--market": "T4={}",
 }
 #: of `plan`, where devices have any name
 SPELT_FOR = {("plan", "--devices"): "T4*{}", ("plan", "--speeds"): "T4={}"}
@@ -65,7 +67,7 @@ SPELT_FOR |= {(command, "--cluster"): "" for command in ("submit", "devices", "l
 WITHOUT = {
     *("--determinism", "--kinds", "--order", "--out", "--listen", "--certificate", "--key", "--ca", "--join"),
     *("--rules", "--logs", "--present", "--like", "--world", "--check"),
-    *("--state", "--backend", "--webhook", "--tenant", "--name", "--after", "--cluster"),
+    *("--address", "--working-dir", "--state", "--backend", "--webhook", "--tenant", "--name", "--after", "--cluster"),
     *("--token-file", "--kind", "--script", "--host", "--objective", "--speeds", "--batch", "--format"),
 }
 ARGUMENTS = {
@@ -79,6 +81,7 @@ ARGUMENTS = {
     "warm": [],
     "policies": ["--check", "fifo"],
     "serve": ["--state", "OUT"],
+    "dashboard": ["RUN"],
     "submit": ["SCRIPT", "--workers", "4"],
     "reclaim": ["local", "1"],
     "analyze": ["RUN", "--out", "OUT"],
@@ -162,6 +165,7 @@ def nothing_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_job, "JobHandle", taken)
     monkeypatch.setattr(policies_command, "check_policy", taken)
     monkeypatch.setattr(server, "serve", taken)
+    monkeypatch.setattr(dashboard, "show_run", taken)
     monkeypatch.setattr(submit_command, "connect", taken)
     monkeypatch.setattr(devices_command, "connect", taken)
 

@@ -315,9 +315,9 @@ def test_what_is_no_trace_is_refused(tmp_path: Path, name: str, text: str, probl
         opened(path)
 
 
-def test_a_state_of_a_service_is_told_apart(tmp_path: Path) -> None:
+def test_a_damaged_state_of_a_service_is_refused(tmp_path: Path) -> None:
     (tmp_path / "cluster.sqlite").touch()
-    with pytest.raises(UserError, match="STATE of a service"):
+    with pytest.raises(UserError, match=r"cluster\.sqlite cannot be read \(no such table: jobs\)"):
         opened(tmp_path)
 
 
