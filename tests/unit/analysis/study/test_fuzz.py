@@ -236,6 +236,15 @@ def test_pai_never_crashes(table: str, lines: list[str]) -> None:
 def test_every_format_is_fuzzed() -> None:
     marks: list[Callable[..., None]] = [test_tables_and_logs_never_crash]
     parameters = {value[2] for one in marks for mark in one.pytestmark for value in mark.args[1]}  # type: ignore[attr-defined]
-    # The rest are job lists by the same code as `itp`.
+    # The rest are job lists by the same code as `itp`, and a database (below).
     assert {"philly", "helios", "acme", "isoscale-simulated", "isoscale-run"} <= parameters
-    assert set(FORMATS) - parameters <= {"pai", "jobs", "pollux", "elasticflow", "tiresias"}
+    assert set(FORMATS) - parameters <= {"pai", "jobs", "pollux", "elasticflow", "tiresias", "isoscale-service"}
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.one_of(st.binary(max_size=400), st.binary(max_size=400).map(lambda rest: b"SQLite format 3\0" + rest)))
+def test_a_database_of_anything_is_refused(content: bytes) -> None:
+    with tempfile.TemporaryDirectory() as home:
+        (Path(home) / "cluster.sqlite").write_bytes(content)
+        with pytest.raises(UserError, match=r"cluster\.sqlite"):
+            open_trace(sources(home)[0], Reading())
