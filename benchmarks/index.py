@@ -21,10 +21,11 @@ from benchmarks.lib.processes import ROOT
 
 HERE = ROOT / "benchmarks"
 PAGE = HERE / "README.md"
-#: started by hand too, but they make pages from results
+#: started by hand too, but they make pages from results, or what others read
 _PAGES = (
     "benchmarks.batches.figures",
     "benchmarks.cluster.figures",
+    "benchmarks.cluster.workload",
     "benchmarks.recipes.page",
     "benchmarks.scale.figures",
     "benchmarks.scale.page",

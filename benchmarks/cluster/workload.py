@@ -1,11 +1,12 @@
 """The workload of `simulated_against_real`: which recipe comes when, how long it is, how many devices it asks for.
 
 `workload.csv` was sampled once, before anything ran, from ElasticFlow's public trace of 195 jobs
-(`elasticVpollux_e.csv`, by `sample`), and is what both sides read; started with `--trace FILE` this module prints it
-again. From a job drawn by the seed on, the next `JOBS` whose model has a counterpart among the recipes. Gaps between
-arrivals keep their order of size (square roots, scaled to `SPAN_S`); device-seconds keep theirs (to the power of 0.4,
-scaled to `DEVICE_S` in all): two devices cannot train for weeks. A job that asked for one device asks for one, others
-for two.
+(`elasticVpollux_e.csv`, by `sample`), and is what both sides read. From a job drawn by the seed on, the next `JOBS`
+whose model has a counterpart among the recipes. Gaps between arrivals keep their order of size (square roots, scaled to
+`SPAN_S`); device-seconds keep theirs (to the power of 0.4, scaled to `DEVICE_S` in all): two devices cannot train for
+weeks. A job that asked for one device asks for one, others for two. To print it again:
+
+    python -m benchmarks.cluster.workload --trace FILE
 """
 
 from __future__ import annotations
