@@ -14,6 +14,7 @@ import contextlib
 import json
 import os
 import resource
+import signal
 import subprocess
 import sys
 import threading
@@ -45,6 +46,8 @@ class Conditions:
     umask: int
     nice: int
     limits: dict[int, tuple[int, int]]
+    #: signals; Ray's workers block Ctrl-C now and then
+    blocked: tuple[int, ...]
 
     @classmethod
     def here(cls) -> Conditions:
@@ -54,11 +57,13 @@ class Conditions:
             umask=int(line.split()[1], 8),
             nice=os.getpriority(os.PRIO_PROCESS, 0),
             limits={getattr(resource, name): resource.getrlimit(getattr(resource, name)) for name in names},
+            blocked=tuple(sorted(map(int, signal.pthread_sigmask(signal.SIG_BLOCK, ())))),
         )
 
     def take_on(self) -> None:
         """In the thread from which processes are started. What this user may not do is left as it is."""
         os.umask(self.umask)
+        signal.pthread_sigmask(signal.SIG_SETMASK, self.blocked)
         for number, limits in self.limits.items():
             with contextlib.suppress(OSError, ValueError):
                 resource.setrlimit(number, limits)
