@@ -1,7 +1,8 @@
 """What live batch sizes cost: declaring them, changing them, and measuring the noise scale every 10 steps.
 
-2 logical workers on one executor. Declaring and measuring: the same job with and without, ten steps each, interleaved
-in random order beside a control. A change: how much longer the step takes before which the size changes, over the
+2 logical workers on one executor. Declaring and measuring: steps of the same job with and without, compared round by
+round beside a control; the noise scale is measured in every step of its side, and a tenth of what that adds is its
+price every ten steps. A change: how much longer the step takes before which the size changes, over the
 median of steps of that size, with a rule that scales learning rates.
 
     python -m benchmarks.batches.costs
@@ -10,7 +11,7 @@ median of steps of that size, with a rule that scales learning rates.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from statistics import median
 from time import perf_counter
@@ -18,9 +19,10 @@ from typing import Any
 
 import torch
 
-from benchmarks.lib.measure import as_executor, interleave
+from benchmarks.lib.measure import as_executor
 from benchmarks.lib.models import TINY, Workload, workload
 from benchmarks.lib.options import options as chosen
+from benchmarks.lib.paired import Compared, compare, in_rounds
 from benchmarks.lib.result import save
 from benchmarks.lib.sides import Quiet, endless
 from isoscale.core.reduction.exchange import LocalExchange
@@ -76,16 +78,6 @@ def side(load: Workload, *, declares: bool = False, noise: int = 0, asking: Aski
     return step
 
 
-def ten(make: Callable[[], Callable[[], None]]) -> Callable[[], None]:
-    step = make()
-
-    def steps() -> None:
-        for _ in range(EVERY):
-            step()
-
-    return steps
-
-
 def change_cost(load: Workload, changes: int) -> dict[str, float]:
     """Seconds by which a step is longer before which the size changes, and of the step itself: medians."""
     step = side(load, declares=True, asking=Asking((load.batch, 2 * load.batch)))
@@ -101,24 +93,42 @@ def change_cost(load: Workload, changes: int) -> dict[str, float]:
     return {"step_ms": round(1e3 * median(times), 3), "extra_ms": round(1e3 * median(extra), 3)}
 
 
+def thinned(compared: Compared, every: int) -> dict[str, float]:
+    """Ratios of a side that does in each step what a job does in every `every`-th, as such a job would see them."""
+    figures = (("cpu", compared.cpu), ("wall", compared.wall))
+    return {
+        f"{kind}_{name}": round(value, 5)
+        for kind, figure in figures
+        for name, value in (
+            ("ratio", 1 + (figure.ratio - 1) / every),
+            ("half_width", figure.half_width / every),
+            ("step_ms", figure.a_ms),
+        )
+    }
+
+
 def main() -> None:
     options = chosen(__doc__)
     load = workload(options.pick(smoke=TINY, quick=1, full=1))
-    blocks, pairs = options.pick(smoke=(1, 1), quick=(2, 2), full=(3, 5))
+    blocks, rounds = options.pick(smoke=(1, 2), quick=(2, 10), full=(4, 25))
     as_executor()
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    sides: dict[str, dict[str, Any]] = {
-        "declared, never changed": {"declares": True},
-        f"noise scale every {EVERY} steps": {"noise": EVERY},
+    makers = {
+        "plain": partial(side, load),
+        "control": partial(side, load),
+        "declared": partial(side, load, declares=True),
+        "measured": partial(side, load, noise=1),
     }
+    found = in_rounds(makers, blocks=blocks, rounds=rounds)
     rows: list[dict[str, Any]] = []
-    for name, what in sides.items():
-        ratio = interleave(
-            partial(ten, partial(side, load)), partial(ten, partial(side, load, **what)), blocks=blocks, pairs=pairs
-        )
-        rows.append({"what": name, "model": load.name, **asdict(ratio)})
-        print(f"{name}: {ratio.ratio:.4f}x +- {ratio.half_width:.4f} of {ratio.a_ms / EVERY:.1f} ms a step", flush=True)
+    for name, what, every in (
+        ("declared", "batch sizes declared, never changed", 1),
+        ("measured", f"noise scale every {EVERY} steps", EVERY),
+    ):
+        compared = compare(found, "plain", name, "control")
+        rows.append({"what": what, "model": load.name, **thinned(compared, every), "rounds": compared.rounds})
+        print(f"{what}: {compared}", flush=True)
     cost = change_cost(load, options.pick(smoke=2, quick=6, full=20))
     rows.append({"what": "change of the batch size", "model": load.name, **cost})
     print(f"change of the batch size: {cost['extra_ms']:.2f} ms beyond a step of {cost['step_ms']:.1f} ms")

@@ -37,9 +37,9 @@ from torch.utils.data import DataLoader
 from benchmarks.lib.measure import as_executor
 from benchmarks.lib.models import Workload, megabytes, workloads
 from benchmarks.lib.options import parsed, parser
+from benchmarks.lib.paired import Sample, compare
 from benchmarks.lib.result import save
 from benchmarks.lib.sides import Quiet, endless
-from benchmarks.overhead.paired import Sample, compare
 from isoscale.runtime.training.job import Job
 from isoscale.runtime.training.loop import TrainingLoop
 from isoscale.runtime.transport.gloo import connect

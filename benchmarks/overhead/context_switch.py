@@ -13,9 +13,7 @@ tenth of its speed, and is nobody's merit.
 
 from __future__ import annotations
 
-import random
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -27,9 +25,9 @@ from torch.utils.data import DataLoader, TensorDataset
 from benchmarks.lib.measure import as_executor, percentile
 from benchmarks.lib.models import Workload, megabytes, workloads
 from benchmarks.lib.options import options as chosen
+from benchmarks.lib.paired import Compared, compare, in_rounds
 from benchmarks.lib.result import save
 from benchmarks.lib.sides import Quiet, endless
-from benchmarks.overhead.paired import Compared, Sample, compare
 from isoscale.core.context import ContextSwitch
 from isoscale.core.reduction.exchange import LocalExchange
 from isoscale.core.totals import Tally
@@ -134,30 +132,14 @@ LENGTHS = {
 ORDERS = ("ddp", "tree")
 
 
-def timed(step: Callable[[], None]) -> Sample:
-    wall, cpu = time.perf_counter(), time.process_time()
-    step()
-    return Sample(time.perf_counter() - wall, time.process_time() - cpu)
-
-
 def measured(load: Workload, k: int, length: Length) -> dict[str, Compared]:
     """By order; both and the control run in the same rounds."""
-    chance, blocks = random.Random(k), []
     makers = {
         "plain": partial(plain_side, load, k),
         **{order: partial(isoscale_side, load, k, order) for order in ORDERS},
         "control": partial(plain_side, load, k),
     }
-    for _ in range(length.blocks):
-        sides = {name: makers[name]() for name in chance.sample(list(makers), len(makers))}
-        for side in sides.values():
-            side()
-            side()
-        samples: dict[str, list[Sample]] = {name: [] for name in sides}
-        for _ in range(max(2, length.turns // k)):
-            for name in chance.sample(list(sides), len(sides)):
-                samples[name].append(timed(sides[name]))
-        blocks.append(samples)
+    blocks = in_rounds(makers, blocks=length.blocks, rounds=max(2, length.turns // k), seed=k)
     return {order: compare(blocks, "plain", order, "control") for order in ORDERS}
 
 

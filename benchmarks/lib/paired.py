@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import statistics
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -51,6 +53,30 @@ class Compared:
             for name, value in vars(figure).items()
         }
         return {**rounded, "rounds": self.rounds}
+
+
+def in_rounds(
+    makers: Mapping[str, Callable[[], Callable[[], None]]], *, blocks: int, rounds: int, seed: int = 0
+) -> list[dict[str, list[Sample]]]:
+    """Steps of all sides in random order within every round, by block. Every block builds all sides anew."""
+    chance, found = random.Random(seed), []
+    for _ in range(blocks):
+        sides = {name: makers[name]() for name in chance.sample(list(makers), len(makers))}
+        for side in sides.values():
+            side()
+            side()
+        samples: dict[str, list[Sample]] = {name: [] for name in sides}
+        for _ in range(rounds):
+            for name in chance.sample(list(sides), len(sides)):
+                samples[name].append(_timed(sides[name]))
+        found.append(samples)
+    return found
+
+
+def _timed(step: Callable[[], None]) -> Sample:
+    wall, cpu = time.perf_counter(), time.process_time()
+    step()
+    return Sample(time.perf_counter() - wall, time.process_time() - cpu)
 
 
 def compare(blocks: Sequence[Mapping[str, Sequence[Sample]]], a: str, b: str, control: str) -> Compared:
