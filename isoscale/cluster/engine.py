@@ -12,8 +12,7 @@ import queue
 import sqlite3
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,6 +22,7 @@ import msgspec
 from isoscale.cluster import coordinator, faults
 from isoscale.cluster.adoption import wishes
 from isoscale.cluster.bundle import Codes
+from isoscale.cluster.change_costs import ChangeCosts
 from isoscale.cluster.desk import write_ended
 from isoscale.cluster.forecast import KnownJob
 from isoscale.cluster.learning import Learner
@@ -30,7 +30,7 @@ from isoscale.cluster.live import Live
 from isoscale.cluster.outcome import Outcome
 from isoscale.cluster.picture import Estimate, Picture
 from isoscale.cluster.process import Executors, LocalExecutors
-from isoscale.cluster.publishing import picture_of
+from isoscale.cluster.publishing import later, picture_of
 from isoscale.cluster.recording import Recorder
 from isoscale.cluster.requests import learned, progress_of, request_of, submission_of
 from isoscale.cluster.run import Ended, Run, Seen, Unwritten
@@ -69,8 +69,6 @@ T = TypeVar("T")
 _CANCEL_S = 10.0
 #: a turn at least so often: deadlines and rounds are looked at by then
 _LONGEST_WAIT_S = 30.0
-#: before any was measured
-_START_GUESS_S, _RESCALE_GUESS_S = 2.0, 0.5
 #: between tries to write to a disk that is full
 _DISK_S = 1.0
 #: between two times that a job is told the same batch size
@@ -122,8 +120,7 @@ class Engine:
         self.trouble = ""
         #: times of the last turn and of the next decision
         self._turned_s, self._due_s = now(), math.inf
-        #: seconds from a launch to the first step, of late
-        self._start_costs: deque[float] = deque(maxlen=20)
+        self._costs = ChangeCosts()
         self._is_closing = False
         self._thread = threading.Thread(target=self._work, name="engine", daemon=True)
 
@@ -193,7 +190,7 @@ class Engine:
 
     def turn(self, messages: Sequence[Any]) -> None:
         """Everything that was posted, at once: a burst of submissions is one decision."""
-        now = self._moment()
+        now, before = self._moment(), self._driver.num_changes
         events = [event for message in messages for event in self._events_of(message)]
         instructions = list(self._driver.handle(*events, now=now)) if events else []
         if self._driver.next_due_s(now) <= now:
@@ -201,6 +198,10 @@ class Engine:
             instructions += self._driver.decide(now)
         self._due_s = self._driver.next_due_s(now)
         is_news = bool(instructions) or any(not isinstance(message, Seen | _Look) for message in messages)
+        if not is_news and self._driver.num_changes == before:
+            # Most turns: jobs have told how far they are, and all else stands as it stood.
+            self.publish({message.job for message in messages if isinstance(message, Seen)})
+            return
         if is_news:
             self.carry_out(instructions, now)
         self.publish()
@@ -252,7 +253,7 @@ class Engine:
         if change.new == "starting":
             live.launched_s = now
         elif change.new == "running" and change.old == "starting" and live.launched_s:
-            self._start_costs.append(now - live.launched_s)
+            self._costs.started(now - live.launched_s)
 
     # ---- from messages to events ----
 
@@ -301,7 +302,7 @@ class Engine:
                 return [ResumeAsked(job)]
             case "cancel":
                 return [CancelAsked(job, self._now() + _CANCEL_S, "its owner cancelled it")]
-        return [RequestChanged(request_of(record, self._cluster, live.batches))]
+        return [RequestChanged(request_of(record, self._cluster, live.batches, live.restart_s))]
 
     def admit(self, record: JobRecord) -> list[Happening]:
         """A job that is new to the engine; the driver hears of it, and of what its owner wants, when it waits for
@@ -351,7 +352,11 @@ class Engine:
         live = self.live.get(job)
         if live is None or job not in self._driver or self._driver.standing(job).attempt != attempt:
             return []
-        events = learned(live, status, self._cluster)
+        before = live.restart_s
+        events = learned(live, status, self._cluster, self._now())
+        if live.restart_s is not None and live.restart_s != before:
+            self._costs.changed(live.restart_s)
+            self._driver.controller.rescale_s = self._costs.rescale_s
         self._look_at_batch(live, status)
         return events
 
@@ -372,7 +377,7 @@ class Engine:
             self.run_of(job).send(self._driver.grant(job))
         else:
             _log.warning("job %s does not take the batch size %d", job, size)
-            self.post(RequestChanged(request_of(live.record, self._cluster, live.batches)))
+            self.post(RequestChanged(request_of(live.record, self._cluster, live.batches, live.restart_s)))
 
     def _report_progress(self, now: float) -> None:
         """Policies that look at the time look at work that is left."""
@@ -484,9 +489,7 @@ class Engine:
 
     def costs(self) -> Costs:
         """What changes cost here, as far as it was measured."""
-        late = list(self._start_costs)
-        start_s = sum(late) / len(late) if late else _START_GUESS_S
-        return Costs(start_s=start_s, resume_s=start_s, rescale_s=_RESCALE_GUESS_S, ready_s=start_s)
+        return self._costs.costs()
 
     def loss(self, node: int, remaining: int, within_s: float) -> str:
         """What committed work would be lost if so many devices of a node remained; "" if none, as far as is known."""
@@ -507,7 +510,12 @@ class Engine:
         found = self.picture.jobs.get(job)
         return found.standing.granted if found is not None else ()
 
-    def publish(self) -> None:
+    def publish(self, only: Collection[str] | None = None) -> None:
+        """`only`: nothing has changed but what these jobs say of themselves."""
+        if only is not None:
+            now, due = self._now(), self._due_s
+            self.picture = later(self.picture, self._driver, self.live, only, now, due, self.estimates)
+            return
         self.picture = picture_of(
             self._driver,
             self.device_names,

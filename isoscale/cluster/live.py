@@ -36,3 +36,5 @@ class Live:
     samples: int | None = None
     #: when its coordinator was last started
     launched_s: float = 0.0
+    #: seconds that it stands still when its devices change, as it has shown; None: it has not
+    restart_s: float | None = None

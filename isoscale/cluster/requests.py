@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from isoscale.cluster.batches import Batches, allowed_sizes
+from isoscale.cluster.change_costs import is_news
 from isoscale.cluster.learning import first_guess
 from isoscale.cluster.live import Live
 from isoscale.cluster.values import JobRecord
@@ -16,8 +17,11 @@ from isoscale.scheduling.state import Cluster, JobRequest
 __all__ = ["learned", "progress_of", "request_of", "submission_of"]
 
 
-def request_of(record: JobRecord, cluster: Cluster, batches: Batches | None = None) -> JobRequest:
-    """`batches`: sizes that may be chosen for it, once it has said which it allows."""
+def request_of(
+    record: JobRecord, cluster: Cluster, batches: Batches | None = None, restart_s: float | None = None
+) -> JobRequest:
+    """`batches`: sizes that may be chosen for it, once it has said which it allows. `restart_s`: what a change costs it,
+    once that was seen."""
     submission = record.submission
     kinds = submission.kinds or cluster.kinds
     there = max(
@@ -44,6 +48,7 @@ def request_of(record: JobRecord, cluster: Cluster, batches: Batches | None = No
         batch_sizes=sizes,
         priority=record.priority,
         tenant=record.tenant,
+        restart_s=restart_s,
     )
 
 
@@ -51,12 +56,13 @@ def submission_of(live: Live, cluster: Cluster) -> JobSubmitted:
     record = live.record
     speed = live.learner.model() or first_guess(record.submission.workers, cluster.kinds)
     work = record.total or record.submission.work or record.submission.until
-    return JobSubmitted(request_of(record, cluster, live.batches), speed, float(work) if work else None)
+    return JobSubmitted(request_of(record, cluster, live.batches, live.restart_s), speed, float(work) if work else None)
 
 
-def learned(live: Live, status: JobStatus, cluster: Cluster) -> list[Happening]:
-    """What its coordinator's answer says that was not known: sizes it may have, how fast it is, how far it is."""
-    submission, events = live.record.submission, list[Happening]()
+def learned(live: Live, status: JobStatus, cluster: Cluster, now: float) -> list[Happening]:
+    """What its coordinator's answer says that was not known: sizes it may have, what a change costs it, how fast it is,
+    how far it is."""
+    submission, before, is_asked_anew = live.record.submission, live.restart_s, False
     live.status = status
     if "samples" in status:
         live.samples = status["samples"]
@@ -70,9 +76,15 @@ def learned(live: Live, status: JobStatus, cluster: Cluster) -> list[Happening]:
             begun_with=declared["size"],
             size=declared["size"],
         )
-        events.append(RequestChanged(request_of(live.record, cluster, live.batches)))
+        is_asked_anew = True
+    switch_s = status.get("switch_s")
+    if switch_s is not None and is_news(before, switch_s):
+        live.restart_s, is_asked_anew = switch_s, True
+    events: list[Happening] = []
+    if is_asked_anew:
+        events.append(RequestChanged(request_of(live.record, cluster, live.batches, live.restart_s)))
     if live.batches is not None:
-        live.batches.look(status)
+        live.batches.look(status, now)
     model = live.batches.model() if live.batches is not None else live.learner.model()
     if model is not None:
         events.append(SpeedLearned(live.record.id, model))

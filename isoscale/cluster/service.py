@@ -18,6 +18,7 @@ from isoscale.cluster import faults
 from isoscale.cluster.adoption import Found, adopt
 from isoscale.cluster.auth import Caller, authenticate, first_token, is_good
 from isoscale.cluster.bell import Bell
+from isoscale.cluster.change_costs import RESCALE_S
 from isoscale.cluster.cluster_history import ClusterHistory
 from isoscale.cluster.desk import Desk
 from isoscale.cluster.engine import Engine
@@ -53,8 +54,6 @@ __all__ = ["Configuration", "Service"]
 
 _log = logging.getLogger(__name__)
 
-#: what a change of devices costs a job, before any was measured
-_RESCALE_S = 0.5
 #: tries of a job whose coordinator dies again and again without a step in between
 _DEATHS = 5
 _CANCEL_S = 10.0
@@ -110,7 +109,7 @@ class Service:
         self.links = Links()
         self._webhooks = Webhooks(self.store, configuration.state / "webhooks.json", configuration.webhooks)
         self.store.on_commit = self._ring
-        controller = Controller(cluster, made, interval_s=interval, quotas=configuration.quotas, rescale_s=_RESCALE_S)
+        controller = Controller(cluster, made, interval_s=interval, quotas=configuration.quotas, rescale_s=RESCALE_S)
         self._driver = Driver(controller, names, retry=self._may_retry, backoff_s=_backoff_s)
         state = configuration.state
         self.desk = Desk(

@@ -85,6 +85,8 @@ class Driver:
         self._hiding = Hiding(self._pool, [node.num_devices for node in controller.cluster.nodes], self._feed)
         self._devices = DeviceEvents(self._pool, self._runs, self._granting, self._hiding, self._feed)
         self._now = 0.0
+        #: grows with everything that may change a standing or who waits: whoever shows them need not look at all again
+        self.num_changes = 0
 
     # ---- looking ----
 
@@ -159,6 +161,7 @@ class Driver:
         match event:
             case JobProgress() | SpeedLearned() | PricesChanged():
                 self.controller.feed(event, self._now)
+                return
             case JobSubmitted(request):
                 self._feed(event)
                 self._runs[request.name] = Run(request.name, request.min_devices)
@@ -181,6 +184,7 @@ class Driver:
                 self._on_owner(event)
             case _:
                 self._devices.handle(event)
+        self.num_changes += 1
 
     def _feed(self, event: Event, why: str = "urgent", deadline_s: float = math.inf) -> None:
         """To the controller, whose answer cannot wait."""
@@ -189,6 +193,7 @@ class Driver:
 
     def _decided(self, decision: Decision, why: str, deadline_s: float) -> None:
         run = self._runs[decision.job]
+        self.num_changes += 1
         if isinstance(decision, Reject):
             self._granting.out.append(RejectJob(run.name, decision.reason))
             run.turn("failed", decision.reason, self._granting.out)
@@ -420,6 +425,7 @@ class Driver:
     # ---- time ----
 
     def _look_at_time(self) -> None:
+        self.num_changes += 1
         if self._granting.deadline_s <= self._now:
             self._end_overdue()
         for job in [job for job in self._waiting if self._runs[job].not_before_s <= self._now]:
