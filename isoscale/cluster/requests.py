@@ -20,7 +20,7 @@ __all__ = ["learned", "progress_of", "request_of", "submission_of"]
 def request_of(
     record: JobRecord, cluster: Cluster, batches: Batches | None = None, restart_s: float | None = None
 ) -> JobRequest:
-    """`batches`: sizes that may be chosen for it, once it has said which it allows. `restart_s`: what a change costs it,
+    """`batches`: sizes that may be chosen for it, once it has said which it allows. `restart_s`: what a change costs,
     once that was seen."""
     submission = record.submission
     kinds = submission.kinds or cluster.kinds

@@ -74,8 +74,8 @@ class Controller:
         shares: bool = True,
         quiet_s: float = 0.0,
     ) -> None:
-        """`shares` False: jobs of one application learn nothing from each other. `quiet_s`: while nothing happens a policy
-        that watches time is asked only so often."""
+        """`shares` False: jobs of one application learn nothing from each other. `quiet_s`: how often a policy that
+        watches time is asked while nothing happens."""
         self.cluster = cluster
         self.policy = policy
         self.interval_s = policy.interval_s if interval_s is None else interval_s

@@ -283,10 +283,10 @@ def test_a_coordinator_begins_with_the_batch_size_of_its_grant(job: Granted) -> 
         handle.pause(3)
         assert job.process.wait(PATIENCE_S) == 75
     paused_at = job.step()
-    job.launch(4, D1, batch=32)
+    job.launch(4, D1, batch=4)
     wait_for(lambda: len(job.events("batch")) > 1)
     assert job.finish() == 0, (job.directory / "coordinator.log").read_text()
     changes = job.events("batch")
-    assert [(one["from"], one["to"], one["reason"]) for one in changes] == [(8, 16, "granted"), (16, 32, "granted")]
+    assert [(one["from"], one["to"], one["reason"]) for one in changes] == [(8, 16, "granted"), (16, 4, "granted")]
     # At the first place where it can be: the step that was under way ends with the old size.
     assert changes[1]["step"] <= paused_at + 1  # type: ignore[operator]

@@ -491,7 +491,7 @@ class Coordinator:
         return self._desk.on_grant(target, away, reason, now, grant.batch)
 
     def _ask_for_granted_batch(self) -> None:
-        """The grant that this coordinator began by may name a batch size, and nobody knew then whether it is allowed."""
+        """The grant that this coordinator began by may name a batch size; nobody knew then whether it is allowed."""
         if (holdings := self._holdings) is None or (size := holdings.open_batch()) is None:
             return
         if size != self._journal.result.batch_size:

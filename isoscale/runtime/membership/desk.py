@@ -110,7 +110,7 @@ class Desk:
         return one.id, [*instructions, *work(), *self._look()]
 
     def on_granted_batch(self, size: int, reason: str, now: float) -> list[Instruction]:
-        """The script has said which sizes it allows, and the newest grant, by which this coordinator began, names one."""
+        """The script has said which sizes it allows, and the grant by which this coordinator began names one."""
         if (wish := self._requests.wish()) is not None and wish.batch == size:
             return []
         try:

@@ -1,4 +1,4 @@
-"""What jobs tell reaches policies: costs of changes, turns by batch size; and a picture is the same however it is made."""
+"""What jobs tell reaches policies: costs of changes, turns by batch size; and pictures, however they are made."""
 
 from __future__ import annotations
 
