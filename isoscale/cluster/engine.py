@@ -32,7 +32,8 @@ from isoscale.cluster.picture import Estimate, Picture
 from isoscale.cluster.process import Executors, LocalExecutors
 from isoscale.cluster.publishing import later, picture_of
 from isoscale.cluster.recording import Recorder
-from isoscale.cluster.requests import learned, progress_of, request_of, submission_of
+from isoscale.cluster.requests import asked_of, has_passed, learned, progress_of, submission_of
+from isoscale.cluster.retrying import class_of
 from isoscale.cluster.run import Ended, Run, Seen, Unwritten
 from isoscale.cluster.state_directory import job_directory
 from isoscale.cluster.store import Store, SupersededError
@@ -116,6 +117,8 @@ class Engine:
         self.on_change: Callable[[], None] = lambda: None
         self.picture = Picture(t=now(), policy=policy)
         self.turn_s = 0.0
+        #: seconds that a new job trains on as few devices as it can before it may get more, and failures in that time
+        self.trial_s, self.trial_failures = 0.0, 0
         #: what keeps it from deciding; "" if nothing does
         self.trouble = ""
         #: times of the last turn and of the next decision
@@ -302,12 +305,12 @@ class Engine:
                 return [ResumeAsked(job)]
             case "cancel":
                 return [CancelAsked(job, self._now() + _CANCEL_S, "its owner cancelled it")]
-        return [RequestChanged(request_of(record, self._cluster, live.batches, live.restart_s))]
+        return [RequestChanged(asked_of(live, self._cluster))]
 
     def admit(self, record: JobRecord) -> list[Happening]:
         """A job that is new to the engine; the driver hears of it, and of what its owner wants, when it waits for
         nobody."""
-        live = self.live.setdefault(record.id, Live(record, self.learner(record)))
+        live = self.live.get(record.id) or self.know(record)
         live.record = record
         found = {one: self._store.job(one) for one in record.submission.after}
         live.waits_for = tuple(id_ for id_, one in found.items() if one is None or one.state != "finished")
@@ -319,6 +322,13 @@ class Engine:
             return []
         live.is_offered = True
         return [self.submission(live), *wishes(record, None, self._now() + _CANCEL_S)]
+
+    def know(self, record: JobRecord) -> Live:
+        """One that has begun before is past its trial; where a policy gives a job all or nothing there is none."""
+        live = self.live[record.id] = Live(record, self.learner(record))
+        is_gang = self._driver.controller.policy.gang
+        live.is_on_trial = self.trial_s > 0 and not is_gang and record.started_s is None
+        return live
 
     def submission(self, live: Live) -> JobSubmitted:
         return submission_of(live, self._cluster)
@@ -358,6 +368,8 @@ class Engine:
             self._costs.changed(live.restart_s)
             self._driver.controller.rescale_s = self._costs.rescale_s
         self._look_at_batch(live, status)
+        if has_passed(live, status, self._now(), self.trial_s):
+            events.append(RequestChanged(asked_of(live, self._cluster)))
         return events
 
     def _look_at_batch(self, live: Live, status: JobStatus) -> None:
@@ -377,7 +389,7 @@ class Engine:
             self.run_of(job).send(self._driver.grant(job))
         else:
             _log.warning("job %s does not take the batch size %d", job, size)
-            self.post(RequestChanged(request_of(live.record, self._cluster, live.batches, live.restart_s)))
+            self.post(RequestChanged(asked_of(live, self._cluster)))
 
     def _report_progress(self, now: float) -> None:
         """Policies that look at the time look at work that is left."""
@@ -394,14 +406,16 @@ class Engine:
         step = max(outcome.step, live.status["step"] if live.status else 0)
         progressed = step > live.reached
         live.reached = max(live.reached, step)
-        live.status = None
+        live.status, live.seen_s = None, 0.0
+        if live.is_on_trial and outcome.kind == "failed":
+            self.trial_failures += 1
         self._recorder.closing.append((message.job, message.attempt, outcome.kind))
         return [
             RunEnded(
                 message.job,
                 message.attempt,
                 outcome.kind,
-                error=outcome.error_class,
+                error=class_of(outcome),
                 reason=outcome.error,
                 alive=self._known(message.alive),
                 progressed=progressed,

@@ -79,7 +79,12 @@ def _job(standing: Standing, live: Live) -> JobPicture:
     status, samples = live.status, live.samples if live.samples is not None else live.record.samples
     if status is None:
         return JobPicture(
-            standing=standing, step=live.reached, total=live.record.total, samples=samples, waits_for=live.waits_for
+            standing=standing,
+            step=live.reached,
+            total=live.record.total,
+            samples=samples,
+            waits_for=live.waits_for,
+            verdict=live.verdict.why if live.verdict is not None else "",
         )
     loss, batch = status["loss"], status.get("batch")
     return JobPicture(

@@ -72,12 +72,15 @@ class Driver:
         *,
         retry: RetryRule = lambda job, error, failures: False,
         backoff_s: Callable[[int], float] = lambda failures: 0.0,
+        counts: Callable[[str], bool] = lambda error: True,
     ) -> None:
-        """`devices`: names of each node's devices. `backoff_s(failures)`: how long a job waits for its next try."""
+        """`devices`: names of each node's devices. `backoff_s(failures)`: how long a job waits for its next try.
+        `counts(class of error)`: False for what is no failure of the job's; it is tried again, and the budget stays."""
         self.controller = controller
         self._pool = DevicePool(devices)
         self._retry = retry
         self._backoff_s = backoff_s
+        self._counts = counts
         self._runs: dict[str, Run] = {}
         self._granting = Granting(self._pool, self._runs)
         #: jobs that wait for another try
@@ -259,7 +262,7 @@ class Driver:
         if event.abandoned_s:
             self._pool.abandon(self._pool.allocation_of(run.dropped), event.abandoned_s)
         if event.progressed:
-            run.failures = 0
+            run.failures = run.misses = 0
         if run.is_silent:
             self._heard(run)
         alive = {self._pool.numbers[name] for name in event.alive} & run.holds() if event.alive else set()
@@ -299,11 +302,14 @@ class Driver:
             self._end(run, "failed", event.reason or error)
 
     def _may_retry(self, run: Run, error: str) -> bool:
-        run.failures += 1
+        if self._counts(error):
+            run.failures, run.misses = run.failures + 1, 0
+        else:
+            run.misses += 1
         return self._retry(run.name, error, run.failures)
 
     def _wait_for_try(self, run: Run) -> None:
-        pause_s = self._backoff_s(run.failures)
+        pause_s = self._backoff_s(run.misses or run.failures)
         if pause_s > 0:
             run.not_before_s = self._now + pause_s
             self._waiting.add(run.name)
