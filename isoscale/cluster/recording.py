@@ -93,7 +93,7 @@ class Recorder:
                 self._verdicts[one.job] = said
         for job in ended:
             for book in (self._saved, self._devices, self._resized, self._verdicts):
-                book.pop(job, None)  # type: ignore[attr-defined]
+                book.pop(job, None)
         return ended
 
     def _record(
