@@ -56,6 +56,14 @@ def serve(
             help="Devices that a tenant may hold while others wait, such as team-a=2,team-b=4.", show_default=False
         ),
     ] = None,
+    trial: Annotated[
+        float,
+        typer.Option(
+            help="Seconds that a new job trains on its fewest devices before it may get more: what fails at once fails "
+            "there.",
+            callback=in_range(limits.Range(0.0, 86_400.0)),
+        ),
+    ] = 0.0,
     max_waiting: Annotated[
         int, typer.Option(help="Jobs of one tenant that are not over.", callback=in_range(limits.Range(1, 10**6)))
     ] = 10_000,
@@ -114,6 +122,7 @@ def serve(
         policy=policy,
         interval_s=interval,
         quotas=parse_quotas(quotas),
+        trial_s=trial,
         max_waiting=max_waiting,
         webhooks=tuple(check_address(url) for url in webhook or ()),
         version=__version__,

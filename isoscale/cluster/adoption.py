@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from isoscale.cluster.outcome import Outcome
+from isoscale.cluster.retrying import class_of
 from isoscale.cluster.values import JobRecord
 from isoscale.scheduling.driving import (
     CancelAsked,
@@ -82,7 +83,7 @@ def adopt(
                 record.id,
                 saved.attempt,
                 outcome.kind,
-                error=outcome.error_class,
+                error=class_of(outcome),
                 reason=outcome.error or "it was not there when the service came back",
                 alive=alive,
                 # Nobody can tell, and a service that was killed must not use up a job's tries.

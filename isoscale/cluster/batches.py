@@ -19,6 +19,9 @@ __all__ = ["Batches", "allowed_sizes"]
 _TRIES = 3
 #: a model is told anew if it differs by so much
 _WORTH_TELLING = 0.05
+#: steps and seconds at a size before its turns are believed: what a coordinator tells is a mean that forgets by beats,
+#: and would pass off turns of the old size as those of the new one
+_SETTLED, _SETTLED_S = 5, 5.0
 
 
 def allowed_sizes(wanted: tuple[int, ...], declared: BatchStatus | None) -> tuple[int, ...]:
@@ -47,17 +50,27 @@ class Batches:
     _told: BatchedSpeed | None = None
     #: how often a size that the job does not have was asked for
     _tries: dict[int, int] = field(default_factory=dict)
+    #: the size when it was last looked at, and step and time at which it was first seen
+    _seen: int = 0
+    _since: int = 0
+    _since_s: float = 0.0
 
     @property
     def work_factor(self) -> float:
         """Of a step at the present size, in steps of the smallest."""
         return self.size / min(self.sizes)
 
-    def look(self, status: JobStatus) -> None:
+    def look(self, status: JobStatus, now: float) -> None:
         declared = status.get("batch")
         if declared is None:
             return
         self.size, self.noise_scale = declared["size"], status.get("noise_scale") or self.noise_scale
+        if self.size != self._seen:
+            # Of the first size there is nothing older that its turns could be mixed with.
+            self._since_s = now if self._seen else now - _SETTLED_S
+            self._seen, self._since = self.size, status["step"]
+        if status["step"] - self._since < _SETTLED or now - self._since_s < _SETTLED_S:
+            return
         learner = self._by_size.setdefault(self.size, Learner(workers=self.workers, kinds=self.kinds))
         learner.look(status)
 

@@ -12,8 +12,7 @@ import queue
 import sqlite3
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,6 +22,7 @@ import msgspec
 from isoscale.cluster import coordinator, faults
 from isoscale.cluster.adoption import wishes
 from isoscale.cluster.bundle import Codes
+from isoscale.cluster.change_costs import ChangeCosts
 from isoscale.cluster.desk import write_ended
 from isoscale.cluster.forecast import KnownJob
 from isoscale.cluster.learning import Learner
@@ -30,9 +30,10 @@ from isoscale.cluster.live import Live
 from isoscale.cluster.outcome import Outcome
 from isoscale.cluster.picture import Estimate, Picture
 from isoscale.cluster.process import Executors, LocalExecutors
-from isoscale.cluster.publishing import picture_of
+from isoscale.cluster.publishing import later, picture_of
 from isoscale.cluster.recording import Recorder
-from isoscale.cluster.requests import learned, progress_of, request_of, submission_of
+from isoscale.cluster.requests import asked_of, has_passed, learned, progress_of, submission_of
+from isoscale.cluster.retrying import class_of
 from isoscale.cluster.run import Ended, Run, Seen, Unwritten
 from isoscale.cluster.state_directory import job_directory
 from isoscale.cluster.store import Store, SupersededError
@@ -69,8 +70,6 @@ T = TypeVar("T")
 _CANCEL_S = 10.0
 #: a turn at least so often: deadlines and rounds are looked at by then
 _LONGEST_WAIT_S = 30.0
-#: before any was measured
-_START_GUESS_S, _RESCALE_GUESS_S = 2.0, 0.5
 #: between tries to write to a disk that is full
 _DISK_S = 1.0
 #: between two times that a job is told the same batch size
@@ -118,12 +117,13 @@ class Engine:
         self.on_change: Callable[[], None] = lambda: None
         self.picture = Picture(t=now(), policy=policy)
         self.turn_s = 0.0
+        #: seconds that a new job trains on as few devices as it can before it may get more, and failures in that time
+        self.trial_s, self.trial_failures = 0.0, 0
         #: what keeps it from deciding; "" if nothing does
         self.trouble = ""
         #: times of the last turn and of the next decision
         self._turned_s, self._due_s = now(), math.inf
-        #: seconds from a launch to the first step, of late
-        self._start_costs: deque[float] = deque(maxlen=20)
+        self._costs = ChangeCosts()
         self._is_closing = False
         self._thread = threading.Thread(target=self._work, name="engine", daemon=True)
 
@@ -193,7 +193,7 @@ class Engine:
 
     def turn(self, messages: Sequence[Any]) -> None:
         """Everything that was posted, at once: a burst of submissions is one decision."""
-        now = self._moment()
+        now, before = self._moment(), self._driver.num_changes
         events = [event for message in messages for event in self._events_of(message)]
         instructions = list(self._driver.handle(*events, now=now)) if events else []
         if self._driver.next_due_s(now) <= now:
@@ -201,6 +201,10 @@ class Engine:
             instructions += self._driver.decide(now)
         self._due_s = self._driver.next_due_s(now)
         is_news = bool(instructions) or any(not isinstance(message, Seen | _Look) for message in messages)
+        if not is_news and self._driver.num_changes == before:
+            # Most turns: jobs have told how far they are, and all else stands as it stood.
+            self.publish({message.job for message in messages if isinstance(message, Seen)})
+            return
         if is_news:
             self.carry_out(instructions, now)
         self.publish()
@@ -252,7 +256,7 @@ class Engine:
         if change.new == "starting":
             live.launched_s = now
         elif change.new == "running" and change.old == "starting" and live.launched_s:
-            self._start_costs.append(now - live.launched_s)
+            self._costs.started(now - live.launched_s)
 
     # ---- from messages to events ----
 
@@ -301,12 +305,12 @@ class Engine:
                 return [ResumeAsked(job)]
             case "cancel":
                 return [CancelAsked(job, self._now() + _CANCEL_S, "its owner cancelled it")]
-        return [RequestChanged(request_of(record, self._cluster, live.batches))]
+        return [RequestChanged(asked_of(live, self._cluster))]
 
     def admit(self, record: JobRecord) -> list[Happening]:
         """A job that is new to the engine; the driver hears of it, and of what its owner wants, when it waits for
         nobody."""
-        live = self.live.setdefault(record.id, Live(record, self.learner(record)))
+        live = self.live.get(record.id) or self.know(record)
         live.record = record
         found = {one: self._store.job(one) for one in record.submission.after}
         live.waits_for = tuple(id_ for id_, one in found.items() if one is None or one.state != "finished")
@@ -318,6 +322,13 @@ class Engine:
             return []
         live.is_offered = True
         return [self.submission(live), *wishes(record, None, self._now() + _CANCEL_S)]
+
+    def know(self, record: JobRecord) -> Live:
+        """One that has begun before is past its trial; where a policy gives a job all or nothing there is none."""
+        live = self.live[record.id] = Live(record, self.learner(record))
+        is_gang = self._driver.controller.policy.gang
+        live.is_on_trial = self.trial_s > 0 and not is_gang and record.started_s is None
+        return live
 
     def submission(self, live: Live) -> JobSubmitted:
         return submission_of(live, self._cluster)
@@ -351,8 +362,14 @@ class Engine:
         live = self.live.get(job)
         if live is None or job not in self._driver or self._driver.standing(job).attempt != attempt:
             return []
-        events = learned(live, status, self._cluster)
+        before = live.restart_s
+        events = learned(live, status, self._cluster, self._now())
+        if live.restart_s is not None and live.restart_s != before:
+            self._costs.changed(live.restart_s)
+            self._driver.controller.rescale_s = self._costs.rescale_s
         self._look_at_batch(live, status)
+        if has_passed(live, status, self._now(), self.trial_s):
+            events.append(RequestChanged(asked_of(live, self._cluster)))
         return events
 
     def _look_at_batch(self, live: Live, status: JobStatus) -> None:
@@ -372,7 +389,7 @@ class Engine:
             self.run_of(job).send(self._driver.grant(job))
         else:
             _log.warning("job %s does not take the batch size %d", job, size)
-            self.post(RequestChanged(request_of(live.record, self._cluster, live.batches)))
+            self.post(RequestChanged(asked_of(live, self._cluster)))
 
     def _report_progress(self, now: float) -> None:
         """Policies that look at the time look at work that is left."""
@@ -389,14 +406,16 @@ class Engine:
         step = max(outcome.step, live.status["step"] if live.status else 0)
         progressed = step > live.reached
         live.reached = max(live.reached, step)
-        live.status = None
+        live.status, live.seen_s = None, 0.0
+        if live.is_on_trial and outcome.kind == "failed":
+            self.trial_failures += 1
         self._recorder.closing.append((message.job, message.attempt, outcome.kind))
         return [
             RunEnded(
                 message.job,
                 message.attempt,
                 outcome.kind,
-                error=outcome.error_class,
+                error=class_of(outcome),
                 reason=outcome.error,
                 alive=self._known(message.alive),
                 progressed=progressed,
@@ -484,9 +503,7 @@ class Engine:
 
     def costs(self) -> Costs:
         """What changes cost here, as far as it was measured."""
-        late = list(self._start_costs)
-        start_s = sum(late) / len(late) if late else _START_GUESS_S
-        return Costs(start_s=start_s, resume_s=start_s, rescale_s=_RESCALE_GUESS_S, ready_s=start_s)
+        return self._costs.costs()
 
     def loss(self, node: int, remaining: int, within_s: float) -> str:
         """What committed work would be lost if so many devices of a node remained; "" if none, as far as is known."""
@@ -507,7 +524,12 @@ class Engine:
         found = self.picture.jobs.get(job)
         return found.standing.granted if found is not None else ()
 
-    def publish(self) -> None:
+    def publish(self, only: Collection[str] | None = None) -> None:
+        """`only`: nothing has changed but what these jobs say of themselves."""
+        if only is not None:
+            now, due = self._now(), self._due_s
+            self.picture = later(self.picture, self._driver, self.live, only, now, due, self.estimates)
+            return
         self.picture = picture_of(
             self._driver,
             self.device_names,

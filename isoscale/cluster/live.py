@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from isoscale.cluster.batches import Batches
 from isoscale.cluster.learning import Learner
 from isoscale.cluster.outcome import Outcome
+from isoscale.cluster.retrying import Verdict
 from isoscale.cluster.values import JobRecord
 from isoscale.protocol.status import JobStatus
 
@@ -26,6 +27,8 @@ class Live:
     is_offered: bool = False
     #: how its last coordinator ended
     outcome: Outcome = field(default_factory=lambda: Outcome(kind="died"))
+    #: what was decided when it last failed, and why
+    verdict: Verdict | None = None
     #: the furthest step that any attempt had committed when it began
     reached: int = 0
     #: sizes that the service may choose for it; None: it has not said, or there are none
@@ -36,3 +39,10 @@ class Live:
     samples: int | None = None
     #: when its coordinator was last started
     launched_s: float = 0.0
+    #: it has not shown yet that it trains, and gets as few devices as it can do with until it has
+    is_on_trial: bool = False
+    #: seconds that it was seen training in, and when it was last seen; 0: not by this coordinator
+    trained_s: float = 0.0
+    seen_s: float = 0.0
+    #: seconds that it stands still when its devices change, as it has shown; None: it has not
+    restart_s: float | None = None

@@ -41,6 +41,8 @@ class JobPicture:
     executors: int = 0
     #: of jobs that must finish first, those that have not
     waits_for: tuple[str, ...] = ()
+    #: of a job that has failed: whether it is tried again, and why; "" otherwise
+    verdict: str = ""
     #: the coordinator's own last word on what it does
     doing: str = ""
 

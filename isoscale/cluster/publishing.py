@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
+from dataclasses import replace
 
 from isoscale.cluster.live import Live
 from isoscale.cluster.picture import Estimate, JobPicture, NodePicture, Picture
 from isoscale.scheduling.driver import Driver
 from isoscale.scheduling.driving import Standing
 
-__all__ = ["picture_of"]
+__all__ = ["later", "picture_of"]
 
 
 def picture_of(
@@ -51,15 +52,39 @@ def picture_of(
         tenants={job: one.record.tenant for job, one in live.items()},
         quotas=quotas,
         estimates=estimates,
-        decides_in_s=None if math.isinf(due) else due - now,
+        decides_in_s=_left_s(due, now),
     )
+
+
+def later(
+    picture: Picture,
+    driver: Driver,
+    live: Mapping[str, Live],
+    jobs: Collection[str],
+    now: float,
+    due: float,
+    estimates: Mapping[str, Estimate],
+) -> Picture:
+    """The picture when nothing has changed but what these jobs say of themselves."""
+    said = {job: _job(driver.standing(job), live[job]) for job in jobs if job in driver and job in live}
+    shown = {**picture.jobs, **said} if said else picture.jobs
+    return replace(picture, t=now, jobs=shown, estimates=estimates, decides_in_s=_left_s(due, now))
+
+
+def _left_s(due: float, now: float) -> float | None:
+    return None if math.isinf(due) else due - now
 
 
 def _job(standing: Standing, live: Live) -> JobPicture:
     status, samples = live.status, live.samples if live.samples is not None else live.record.samples
     if status is None:
         return JobPicture(
-            standing=standing, step=live.reached, total=live.record.total, samples=samples, waits_for=live.waits_for
+            standing=standing,
+            step=live.reached,
+            total=live.record.total,
+            samples=samples,
+            waits_for=live.waits_for,
+            verdict=live.verdict.why if live.verdict is not None else "",
         )
     loss, batch = status["loss"], status.get("batch")
     return JobPicture(

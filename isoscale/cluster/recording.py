@@ -11,6 +11,7 @@ import msgspec
 
 from isoscale.cluster import faults
 from isoscale.cluster.live import Live
+from isoscale.cluster.retrying import Verdict, class_of
 from isoscale.cluster.store import Store, Transaction
 from isoscale.cluster.values import ENDED, State
 from isoscale.scheduling.driver import Driver
@@ -69,6 +70,8 @@ class Recorder:
         self._devices: dict[str, int] = {}
         #: when a change of devices began that is not over
         self._resized: dict[str, float] = {}
+        #: what was said of each job's last failure, once that was told
+        self._verdicts: dict[str, Verdict] = {}
 
     def record(self, instructions: Sequence[Instruction], live: dict[str, Live], now: float) -> list[str]:
         """Returns jobs that are over."""
@@ -85,10 +88,12 @@ class Recorder:
             raise
         self.closing.clear()
         self._saved |= standings
+        for one in instructions:
+            if isinstance(one, StateChanged) and one.job in live and (said := live[one.job].verdict) is not None:
+                self._verdicts[one.job] = said
         for job in ended:
-            self._saved.pop(job, None)
-            self._devices.pop(job, None)
-            self._resized.pop(job, None)
+            for book in (self._saved, self._devices, self._resized, self._verdicts):
+                book.pop(job, None)
         return ended
 
     def _record(
@@ -185,6 +190,8 @@ class Recorder:
         if live.samples is not None:
             fields["samples"] = live.samples
         told: dict[str, Any] = {"reason": reason}
+        if live.verdict is not None and live.verdict is not self._verdicts.get(record.id):
+            told |= {"class": class_of(outcome), "retry": live.verdict.why, "on_trial": live.is_on_trial}
         if new == "resizing":
             self._resized[record.id] = tx.now
         elif new == "running" and record.id in self._resized:

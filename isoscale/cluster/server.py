@@ -12,6 +12,7 @@ import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from starlette.types import ASGIApp
@@ -33,6 +34,8 @@ _LOG_BYTES, _LOG_FILES = 10 * 2**20, 3
 _MAX_CONNECTIONS, _MAX_HEADER_BYTES = 500, 32 * 1024
 #: a connection without a request is closed after once to twice this
 _HEADERS_S = 10.0
+#: between two turns of a server that is not asked for anything
+_TICK_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,6 +192,23 @@ class Server:
                     for number, handler in before.items():
                         signal.signal(number, handler)
 
+            async def main_loop(self) -> None:
+                """A turn a second, for the date of answers, and one when it shall end: uvicorn's own looks for that ten
+                times a second, which is most of what a service takes that has nothing to do."""
+                self.woken, self.loop = asyncio.Event(), asyncio.get_running_loop()
+                while not await self.on_tick(0):
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(self.woken.wait(), _TICK_S)
+
+            def wake(self) -> None:
+                """From any thread, or a signal's handler; before the loop begins nobody needs to be woken."""
+                with contextlib.suppress(AttributeError, RuntimeError):
+                    self.loop.call_soon_threadsafe(self.woken.set)
+
+            def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+                super().handle_exit(sig, frame)
+                self.wake()
+
             async def startup(self, sockets: list[socket.socket] | None = None) -> None:
                 await super().startup(sockets)
                 on_ready()
@@ -205,3 +225,4 @@ class Server:
 
     def end(self) -> None:
         self._server.should_exit = True
+        self._server.wake()

@@ -18,6 +18,7 @@ from isoscale.cluster import faults
 from isoscale.cluster.adoption import Found, adopt
 from isoscale.cluster.auth import Caller, authenticate, first_token, is_good
 from isoscale.cluster.bell import Bell
+from isoscale.cluster.change_costs import RESCALE_S
 from isoscale.cluster.cluster_history import ClusterHistory
 from isoscale.cluster.desk import Desk
 from isoscale.cluster.engine import Engine
@@ -25,12 +26,12 @@ from isoscale.cluster.forecast import Forecaster, Situation
 from isoscale.cluster.learning import Learner
 from isoscale.cluster.lending import Lending, Reclaimed
 from isoscale.cluster.links import Links
-from isoscale.cluster.live import Live
 from isoscale.cluster.machine import make_cluster, pin_devices
-from isoscale.cluster.outcome import INPUT, LOST, MACHINE, outcome_of
+from isoscale.cluster.outcome import outcome_of
 from isoscale.cluster.picture import Picture
 from isoscale.cluster.process import CoordinatorProcess
 from isoscale.cluster.recording import load_standing
+from isoscale.cluster.retrying import counts, verdict
 from isoscale.cluster.settings import Settings, interval_of, one_policy
 from isoscale.cluster.state_directory import StateDirectory, job_directory
 from isoscale.cluster.store import Store
@@ -53,10 +54,6 @@ __all__ = ["Configuration", "Service"]
 
 _log = logging.getLogger(__name__)
 
-#: what a change of devices costs a job, before any was measured
-_RESCALE_S = 0.5
-#: tries of a job whose coordinator dies again and again without a step in between
-_DEATHS = 5
 _CANCEL_S = 10.0
 
 
@@ -77,6 +74,8 @@ class Configuration:
     #: None: as suits the policy
     interval_s: float | None = None
     quotas: Mapping[str, int] = field(default_factory=dict)
+    #: seconds that a new job trains on as few devices as it can before it may get more; 0: none
+    trial_s: float = 0.0
     #: jobs of one tenant that are not over
     max_waiting: int = 10_000
     #: addresses that are told of every change of a job's state
@@ -110,8 +109,8 @@ class Service:
         self.links = Links()
         self._webhooks = Webhooks(self.store, configuration.state / "webhooks.json", configuration.webhooks)
         self.store.on_commit = self._ring
-        controller = Controller(cluster, made, interval_s=interval, quotas=configuration.quotas, rescale_s=_RESCALE_S)
-        self._driver = Driver(controller, names, retry=self._may_retry, backoff_s=_backoff_s)
+        controller = Controller(cluster, made, interval_s=interval, quotas=configuration.quotas, rescale_s=RESCALE_S)
+        self._driver = Driver(controller, names, retry=self._may_retry, backoff_s=_backoff_s, counts=counts)
         state = configuration.state
         self.desk = Desk(
             self.store,
@@ -134,6 +133,7 @@ class Service:
             on_returned=lambda returned: self._lending.on_returned(returned),
             on_broken=self._on_broken,
         )
+        self._engine.trial_s = configuration.trial_s
         self._forecaster = Forecaster(self.store, self._engine, self._driver, cluster, policy, self.now)
         self._lending = Lending(self.store, self._engine, cluster, self.now)
         self.settings = Settings(
@@ -240,6 +240,7 @@ class Service:
             "turn_seconds": self._engine.turn_s,
             "term": self.store.term,
             "last_event": self.store.last_event(),
+            "trial_failures": self._engine.trial_failures,
             **self._forecaster.gauges(),
         }
 
@@ -289,15 +290,11 @@ class Service:
     # ---- failing ----
 
     def _may_retry(self, job: str, error: str, failures: int) -> bool:
-        """A coordinator that died is followed by another one; an error of the script's own counts against --retries."""
         live = self._engine.live.get(job)
-        if live is None or error == INPUT:
+        if live is None:
             return False
-        if error == MACHINE:
-            return True  # it never began: a full disk is no reason to lose a job, however long it stays full
-        if error in (LOST, "coordinator died"):
-            return failures <= max(_DEATHS, live.record.submission.retries)
-        return failures <= live.record.submission.retries
+        live.verdict = verdict(error, failures, live.record.submission.retries)
+        return live.verdict.again
 
     def _on_broken(self, error: BaseException) -> None:
         self.is_closing = True
@@ -313,7 +310,7 @@ class Service:
         watched: list[tuple[JobRecord, int, CoordinatorProcess]] = []
         for record in self.store.live_jobs():
             found, process = self._look(record, rebooted)
-            live = engine.live[record.id] = Live(record, engine.learner(record))
+            live = engine.know(record)
             live.outcome, live.reached = found.outcome, record.step
             saved = load_standing(record.standing)
             if saved is None and not engine.admit(record):

@@ -96,7 +96,8 @@ def _reason(
         return "too_large", text, {"needed": needed, "there": there}
     if standing.not_before_s > picture.t:
         wait = standing.not_before_s - picture.t
-        text = f"failed {_times(standing.failures)}; tried again in {wait:.0f} s"
+        how = f"failed {_times(standing.failures)}" if standing.failures else "did not begin"
+        text = f"{how}{f' ({found.verdict})' if found.verdict else ''}; tried again in {wait:.0f} s"
         return "retry_later", text, {"failures": standing.failures, "wait_s": round(wait, 3)}
     if standing.is_silent:
         text = f"its coordinator does not answer; it keeps {_devices(len(standing.holds))}"

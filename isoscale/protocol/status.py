@@ -136,6 +136,8 @@ class JobStatus(TypedDict):
     samples: NotRequired[int]
     epoch: NotRequired[int | None]
     steps_per_s: NotRequired[float | None]
+    #: seconds that training stood still when executors came or went, of late; None before the first time
+    switch_s: NotRequired[float | None]
     target: NotRequired[str]
     set_aside: NotRequired[list[SetAside]]
     #: what is under way

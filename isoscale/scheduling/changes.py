@@ -7,6 +7,9 @@ at d seconds each, a change leaves
 
 of what the new devices are worth. With x = n d / a, the share of its time that went into restarts, a change that gains
 g (0.2: a fifth faster) is made only while x < g / (1 + g): no job spends all its time changing.
+
+A batch size is left for another one at the same price, and only for a gain that grows with every change of size so far:
+rates are measured, measurements differ, and every change is also one of the learning rate.
 """
 
 from __future__ import annotations
@@ -14,9 +17,12 @@ from __future__ import annotations
 from collections.abc import Set
 from dataclasses import replace
 
-from isoscale.scheduling.state import ClusterState, JobView
+from isoscale.scheduling.state import ClusterState, JobView, Shape
 
-__all__ = ["change_factor", "is_changing", "movable_part", "pays", "restart_s", "without_jobs"]
+__all__ = ["batch_for", "change_factor", "is_changing", "movable_part", "pays", "restart_s", "without_jobs"]
+
+#: gain for which a job's first change of batch size is made, by which it grows with every further one, and its limit
+_BATCH_GAIN, _BATCH_GAIN_MOST = 0.05, 0.25
 
 
 def restart_s(state: ClusterState, job: JobView) -> float:
@@ -42,6 +48,17 @@ def change_factor(state: ClusterState, job: JobView) -> float:
 def pays(state: ClusterState, job: JobView, rate: float, new_rate: float) -> bool:
     """Whether a running job should give up `rate` for `new_rate`."""
     return new_rate * change_factor(state, job) > rate * (1 + 1e-9)
+
+
+def batch_for(state: ClusterState, job: JobView, shape: Shape, *, moves: bool) -> int:
+    """The batch of a job that may be told one of a few, on devices of this shape: the one that was decided last, unless
+    another is worth the change. `moves`: its devices change anyway, and the batch goes with them."""
+    best, present = job.speed.best_batch(shape), job.batch
+    if best == present or not job.allocation or present not in job.request.batch_sizes:
+        return best
+    gain = min(_BATCH_GAIN_MOST, _BATCH_GAIN * (1 + job.num_rebatches))
+    left = 1.0 if moves else change_factor(state, job)
+    return best if job.speed.rate(shape, best) * left > job.speed.rate(shape, present) * (1 + gain) else present
 
 
 def movable_part(state: ClusterState) -> ClusterState:

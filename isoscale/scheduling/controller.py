@@ -72,14 +72,18 @@ class Controller:
         objective: Objective = "jct",
         rescale_s: float = 0.0,
         shares: bool = True,
+        quiet_s: float = 0.0,
     ) -> None:
-        """`shares` False: jobs of one application learn nothing from each other."""
+        """`shares` False: jobs of one application learn nothing from each other. `quiet_s`: how often a policy that
+        watches time is asked while nothing happens."""
         self.cluster = cluster
         self.policy = policy
         self.interval_s = policy.interval_s if interval_s is None else interval_s
         self._quotas = MappingProxyType(dict(quotas or {}))
         self._objective: Objective = objective
-        self._rescale_s = rescale_s
+        #: may be replaced: told with the next decision
+        self.rescale_s = rescale_s
+        self._quiet_s = quiet_s
         self._prices = Prices()
         self._experience = Experience() if shares else None
         #: what jobs of a named application measured themselves, without what others told them
@@ -222,8 +226,9 @@ class Controller:
             return math.inf
         if self.interval_s <= 0:
             return now
+        at = now if self._changed else max(now, self._decided_s + self._quiet_s)
         # The relative part is for clocks that count from 1970, where neighbouring quotients are further apart.
-        due = math.ceil(now / self.interval_s * (1 - 1e-12) - 1e-9) * self.interval_s
+        due = math.ceil(at / self.interval_s * (1 - 1e-12) - 1e-9) * self.interval_s
         return due if due > self._decided_s else due + self.interval_s
 
     def decide(self, now: float) -> list[Decision]:
@@ -271,7 +276,7 @@ class Controller:
             quotas=self._quotas_left() if self._withheld and self._quotas else self._quotas,
             objective=self._objective,
             interval_s=self.interval_s,
-            rescale_s=self._rescale_s,
+            rescale_s=self.rescale_s,
             prices=self._prices.now,
             usual_prices=self._prices.usual(now) if self._prices.now else {},
         )
@@ -319,6 +324,7 @@ class Controller:
                 running_before_s=view.running_s(now),
                 first_started_s=now if view.first_started_s is None and allocation else view.first_started_s,
                 num_restarts=view.num_restarts + (view.first_started_s is not None and bool(allocation)),
+                num_rebatches=view.num_rebatches + (0 != batch != view.batch != 0),
             )
         )
 

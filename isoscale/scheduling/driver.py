@@ -72,12 +72,15 @@ class Driver:
         *,
         retry: RetryRule = lambda job, error, failures: False,
         backoff_s: Callable[[int], float] = lambda failures: 0.0,
+        counts: Callable[[str], bool] = lambda error: True,
     ) -> None:
-        """`devices`: names of each node's devices. `backoff_s(failures)`: how long a job waits for its next try."""
+        """`devices`: names of each node's devices. `backoff_s(failures)`: how long a job waits for its next try.
+        `counts(class of error)`: False for what is no failure of the job's; it is tried again, and the budget stays."""
         self.controller = controller
         self._pool = DevicePool(devices)
         self._retry = retry
         self._backoff_s = backoff_s
+        self._counts = counts
         self._runs: dict[str, Run] = {}
         self._granting = Granting(self._pool, self._runs)
         #: jobs that wait for another try
@@ -85,6 +88,8 @@ class Driver:
         self._hiding = Hiding(self._pool, [node.num_devices for node in controller.cluster.nodes], self._feed)
         self._devices = DeviceEvents(self._pool, self._runs, self._granting, self._hiding, self._feed)
         self._now = 0.0
+        #: grows with everything that may change a standing or who waits: whoever shows them need not look at all again
+        self.num_changes = 0
 
     # ---- looking ----
 
@@ -159,6 +164,7 @@ class Driver:
         match event:
             case JobProgress() | SpeedLearned() | PricesChanged():
                 self.controller.feed(event, self._now)
+                return
             case JobSubmitted(request):
                 self._feed(event)
                 self._runs[request.name] = Run(request.name, request.min_devices)
@@ -181,6 +187,7 @@ class Driver:
                 self._on_owner(event)
             case _:
                 self._devices.handle(event)
+        self.num_changes += 1
 
     def _feed(self, event: Event, why: str = "urgent", deadline_s: float = math.inf) -> None:
         """To the controller, whose answer cannot wait."""
@@ -189,6 +196,7 @@ class Driver:
 
     def _decided(self, decision: Decision, why: str, deadline_s: float) -> None:
         run = self._runs[decision.job]
+        self.num_changes += 1
         if isinstance(decision, Reject):
             self._granting.out.append(RejectJob(run.name, decision.reason))
             run.turn("failed", decision.reason, self._granting.out)
@@ -254,7 +262,7 @@ class Driver:
         if event.abandoned_s:
             self._pool.abandon(self._pool.allocation_of(run.dropped), event.abandoned_s)
         if event.progressed:
-            run.failures = 0
+            run.failures = run.misses = 0
         if run.is_silent:
             self._heard(run)
         alive = {self._pool.numbers[name] for name in event.alive} & run.holds() if event.alive else set()
@@ -294,11 +302,14 @@ class Driver:
             self._end(run, "failed", event.reason or error)
 
     def _may_retry(self, run: Run, error: str) -> bool:
-        run.failures += 1
+        if self._counts(error):
+            run.failures, run.misses = run.failures + 1, 0
+        else:
+            run.misses += 1
         return self._retry(run.name, error, run.failures)
 
     def _wait_for_try(self, run: Run) -> None:
-        pause_s = self._backoff_s(run.failures)
+        pause_s = self._backoff_s(run.misses or run.failures)
         if pause_s > 0:
             run.not_before_s = self._now + pause_s
             self._waiting.add(run.name)
@@ -420,6 +431,7 @@ class Driver:
     # ---- time ----
 
     def _look_at_time(self) -> None:
+        self.num_changes += 1
         if self._granting.deadline_s <= self._now:
             self._end_overdue()
         for job in [job for job in self._waiting if self._runs[job].not_before_s <= self._now]:

@@ -28,6 +28,7 @@ class Run:
         "is_silent",
         "is_up",
         "min_devices",
+        "misses",
         "name",
         "not_before_s",
         "number",
@@ -64,6 +65,8 @@ class Run:
         self.is_paused_by_owner = False
         self.is_cancelling = False
         self.failures = 0
+        #: tries in a row, of late, that were no failures of the job's
+        self.misses = 0
         self.not_before_s = 0.0
         self.avoids: frozenset[int] = frozenset()
 

@@ -164,6 +164,8 @@ class JobView:
     first_started_s: float | None = None
     #: changes of devices or batch after the first start, each of which interrupted the job
     num_restarts: int = 0
+    #: changes of the batch from one that was decided to another
+    num_rebatches: int = 0
 
     @property
     def name(self) -> str:

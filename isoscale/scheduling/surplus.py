@@ -20,12 +20,16 @@ class Surplus:
             if job.request.preemptible and name not in busy and not is_changing(state, job)
         }
         self._held: dict[str, Allocation] = {name: job.allocation for name, job in self._jobs.items()}
+        #: of all of them together, whatever their kinds and priorities: nobody gets more
+        self.most = sum(max(0, job.num_devices - max(1, job.request.min_devices)) for job in self._jobs.values())
         #: jobs that gave something
         self.shrunk: dict[str, None] = {}
 
     def give(self, kind: str, count: int, priority: int) -> Allocation | None:
         """Gives up so many devices of a kind, all or none: None if there are not so many. Jobs of a higher priority
         than `priority` give nothing."""
+        if count > self.most:
+            return None
         held, given, shrunk = dict(self._held), dict[int, int](), dict(self.shrunk)
         for _ in range(count):
             spare = {
@@ -42,7 +46,7 @@ class Surplus:
             held[name] = tuple((n, c - (n == node)) for n, c in held[name] if c > (n == node))
             given[node] = given.get(node, 0) + 1
             shrunk[name] = None
-        self._held, self.shrunk = held, shrunk
+        self._held, self.shrunk, self.most = held, shrunk, self.most - max(0, count)
         return tuple(sorted(given.items()))
 
     def decisions(self) -> list[Decision]:

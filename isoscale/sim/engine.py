@@ -79,6 +79,7 @@ class Simulation:
             objective=options.objective,
             rescale_s=options.costs.rescale_s,
             shares=options.shares,
+            quiet_s=options.quiet_s,
         )
         retry = options.retry
         self._driver = Driver(

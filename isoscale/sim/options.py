@@ -24,6 +24,8 @@ class Options:
     costs: Costs = field(default_factory=Costs)
     #: seconds between decisions; None: as the policy wishes
     interval_s: float | None = None
+    #: a policy that watches time is asked only so often while nothing happens; 0: at every such interval
+    quiet_s: float = 0.0
     interference: Interference = field(default_factory=Interference)
     failures: DeviceFailures | None = None
     lendings: Sequence[Lending] = ()

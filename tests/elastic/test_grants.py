@@ -40,15 +40,17 @@ class Granted:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.process: subprocess.Popen[bytes] | None = None
+        #: of the script, after the seconds of a turn
+        self.arguments: tuple[str, ...] = ()
         directory.mkdir()
 
     def hurry(self) -> None:
         """From here on turns take no longer than they must."""
         (self.directory / "hurry").touch()
 
-    def launch(self, number: int, *devices: Device) -> None:
+    def launch(self, number: int, *devices: Device, batch: int | None = None) -> None:
         """Another coordinator, by this grant."""
-        assert write_grant(self.directory, DeviceGrant(number=number, devices=devices, job="job-7"))
+        assert write_grant(self.directory, DeviceGrant(number=number, devices=devices, batch=batch, job="job-7"))
         command = [
             sys.executable,
             str(HERE / "granted_run.py"),
@@ -56,6 +58,7 @@ class Granted:
             str(short_job_path()),
             "4",
             TURN_S,
+            *self.arguments,
         ]
         with (self.directory / "coordinator.log").open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
@@ -261,3 +264,29 @@ def test_a_state_that_cannot_be_written_in_time_is_lost_only_with_consent(job: G
     assert job.finish() == 0
     (finished,) = job.events("finished")
     assert finished["digest"] == expected.digest
+
+
+def test_a_coordinator_begins_with_the_batch_size_of_its_grant(job: Granted) -> None:
+    """Whether it takes over from one that died, or resumes a job that was paused: the service need not ask again."""
+    job.arguments = ("0", "live", "wait")
+    job.launch(1, D0)
+    job.handle().close()
+    job.wait_step(2)
+    assert job.process is not None
+    job.process.kill()
+    job.process.wait()
+    # Its executor trains on; the next coordinator hears from it which sizes the script allows.
+    job.launch(2, D0, batch=16)
+    wait_for(lambda: job.events("batch"))
+    with job.handle() as handle:
+        assert handle.status()["batch"]["size"] == 16  # type: ignore[index]
+        handle.pause(3)
+        assert job.process.wait(PATIENCE_S) == 75
+    paused_at = job.step()
+    job.launch(4, D1, batch=4)
+    wait_for(lambda: len(job.events("batch")) > 1)
+    assert job.finish() == 0, (job.directory / "coordinator.log").read_text()
+    changes = job.events("batch")
+    assert [(one["from"], one["to"], one["reason"]) for one in changes] == [(8, 16, "granted"), (16, 4, "granted")]
+    # At the first place where it can be: the step that was under way ends with the old size.
+    assert changes[1]["step"] <= paused_at + 1  # type: ignore[operator]

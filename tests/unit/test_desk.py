@@ -400,6 +400,17 @@ def test_what_nobody_has_declared_yet_is_refused_when_that_is_clear() -> None:
     assert "declares no batch_sizes" in detail
 
 
+def test_a_batch_size_that_was_granted_before_the_coordinator_came() -> None:
+    office = live_office()
+    instructions = office.desk.on_granted_batch(64, "granted", office.now)
+    wish = m.Rebatch(id=1, size=64, reason="granted")
+    assert told(instructions) == [Tell(0, wish), Tell(1, wish)]
+    assert office.desk.on_granted_batch(64, "granted", office.now) == [], "it is under way"
+    (warning,) = office.desk.on_granted_batch(48, "granted", office.now)
+    assert isinstance(warning, Emit)
+    assert "16, 32, 64" in warning.fields["message"]
+
+
 def test_devices_and_batch_size_change_in_one_switch() -> None:
     """The order to switch carries the size; the request is done when both are there."""
     office = live_office()

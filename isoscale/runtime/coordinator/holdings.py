@@ -36,6 +36,8 @@ class Holdings:
         self._given_up: dict[str, str] = {}
         #: executors on devices that were taken away must be gone by then
         self.reclaim: Reclaim | None = None
+        #: number of the newest grant whose batch size was asked for
+        self._batch_asked = 0
         processes.free_device = self.free_device
 
     def look(self) -> DeviceGrant:
@@ -45,6 +47,13 @@ class Holdings:
             if found is not None and found.number > self.grant.number:
                 self.grant, self._given_up = found, {}
         return self.grant
+
+    def open_batch(self) -> int | None:
+        """The batch size that the newest grant names, once: the job may refuse it, and is not asked again."""
+        if self.grant.number <= self._batch_asked:
+            return None
+        self._batch_asked = self.grant.number
+        return self.grant.batch
 
     def free_device(self, kind: str, taken: Collection[str]) -> Device:
         for device in self.look().devices:

@@ -380,6 +380,7 @@ class Coordinator:
             case m.Declared():
                 membership.declared = message
                 journal.on_declared(message)
+                self._ask_for_granted_batch()
             case m.Rebatched():
                 journal.on_rebatched(message)
                 if message.error and not message.request:
@@ -486,7 +487,15 @@ class Coordinator:
         target = parse_target(str(grant.target), self.membership.goal.target, self.membership.spec)
         if within_s is not None and away:
             holdings.reclaim = Reclaim(now + within_s, writes=False)
+        holdings.open_batch()  # it goes with the devices
         return self._desk.on_grant(target, away, reason, now, grant.batch)
+
+    def _ask_for_granted_batch(self) -> None:
+        """The grant that this coordinator began by may name a batch size; nobody knew then whether it is allowed."""
+        if (holdings := self._holdings) is None or (size := holdings.open_batch()) is None:
+            return
+        if size != self._journal.result.batch_size:
+            self._perform(self._desk.on_granted_batch(size, "granted", self._time.now()))
 
     async def _at_once(self) -> None:
         self._keep_time(self._time.now())

@@ -70,6 +70,7 @@ def status_of(
         "epoch": result.epoch,
         "loss": result.loss,
         "steps_per_s": round(1 / membership.step_s, 3) if membership.step_s else None,
+        "switch_s": round(membership.switch_s, 6) or None,
         "workers": membership.spec.workers,
         "target": str(membership.goal.target),
         "set_aside": [

@@ -109,6 +109,17 @@ class Desk:
             return one.id, instructions
         return one.id, [*instructions, *work(), *self._look()]
 
+    def on_granted_batch(self, size: int, reason: str, now: float) -> list[Instruction]:
+        """The script has said which sizes it allows, and the grant by which this coordinator began names one."""
+        if (wish := self._requests.wish()) is not None and wish.batch == size:
+            return []
+        try:
+            self._check_batch(size)
+        except UserError as error:
+            return [Emit("warning", {"message": f"the grant's batch size is not used: {error}"})]
+        _, instructions = self._accept("batch", now, reason=reason, batch=size)
+        return [*instructions, *self._tell_wish(now)]
+
     def on_pause(self, reason: str, now: float, within_s: float | None = None) -> tuple[int, list[Instruction]]:
         """The service wants all devices: end after a checkpoint, by a certain time if one is given."""
         one, instructions = self._accept("pause", now, reason=reason)

@@ -49,7 +49,7 @@ class Rebalance:
     #: outlive moves and changes of membership
     _speeds: Speeds = field(default_factory=Speeds)
     #: what a switch costs; 0 before the first
-    _pause_s: float = 0.0
+    pause_s: float = 0.0
     _rule: StragglerRule = field(init=False)
 
     def __post_init__(self) -> None:
@@ -75,7 +75,7 @@ class Rebalance:
 
     def switched(self, pause_s: float) -> None:
         """A change of generation was made, and training stood still for so long."""
-        self._pause_s = pause_s if not self._pause_s else (1 - _NEWEST) * self._pause_s + _NEWEST * pause_s
+        self.pause_s = pause_s if not self.pause_s else (1 - _NEWEST) * self.pause_s + _NEWEST * pause_s
 
     def measure(
         self, executor: int, beat: m.Beat, members: tuple[int, ...], shares: tuple[int, ...], *, may_move: bool
@@ -94,7 +94,7 @@ class Rebalance:
         )
         if seen.is_usable:
             self._speeds.learn(dict(zip(members, seen.turn_seconds, strict=True)))
-        found = self._rule.observe(seen, members, shares, pause_s=self._pause_s)
+        found = self._rule.observe(seen, members, shares, pause_s=self.pause_s)
         if found is None:
             return None
         aside = tuple(e for e, share in zip(members, found.shares, strict=True) if not share)

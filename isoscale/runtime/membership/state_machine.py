@@ -619,6 +619,11 @@ class Membership:
         limits = self._retry_limits
         return max(tries.waits(limits.now) for tries in (limits.newcomers, limits.spares))
 
+    @property
+    def switch_s(self) -> float:
+        """How long training stands still when executors come or go, as measured; 0 before the first time."""
+        return self._rebalance.pause_s
+
     def on_step(self, step: int, seconds: float) -> None:
         """A step is committed; `seconds` is what it took."""
         self.step, self.has_stepped = step, True

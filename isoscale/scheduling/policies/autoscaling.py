@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from isoscale.scheduling.allocation import decisions_for
 from isoscale.scheduling.autoscaler import allocate
-from isoscale.scheduling.changes import change_factor, movable_part
+from isoscale.scheduling.changes import batch_for, change_factor, movable_part
 from isoscale.scheduling.choice import Choices, choose
 from isoscale.scheduling.options import DeviceOptions, table_options
 from isoscale.scheduling.policies.counting import (
@@ -113,10 +113,15 @@ class Autoscaler:
 
         def batch(job: JobView, devices: Planned) -> int:
             kind, count = devices
-            if held_by_kind(state.cluster, job.allocation) == {kind: count} and not job.request.batch_sizes:
+            stays = held_by_kind(state.cluster, job.allocation) == {kind: count}
+            if stays and not job.request.batch_sizes:
                 return job.batch  # same devices: the batch in use stays, or the job would restart for it
-            fixed = self._fixed_batch(job)
-            return fixed or job.speed.best_batch(packed_shape(kind, count, sizes_of[kind]))
+            if fixed := self._fixed_batch(job):
+                return fixed
+            shape = packed_shape(kind, count, sizes_of[kind])
+            if self._paper or not job.request.batch_sizes:
+                return job.speed.best_batch(shape)
+            return batch_for(state, job, shape, moves=not stays)
 
         return decisions_for(state, place_counts(state, ordered, planned, batch=batch), rejected=rejected)
 

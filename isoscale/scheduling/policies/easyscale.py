@@ -89,6 +89,8 @@ class EasyScale:
     def _start(self, state: ClusterState, job: JobView, pool: Pool) -> Allocation | None:
         least = max(1, job.request.min_devices)
         kinds = self._kinds(state, job)
+        if not self._blind:  # a long line costs little while nothing is free
+            kinds = [kind for kind in kinds if pool.free_of.get(kind, 0) >= least]
         # Who may mix kinds can give a slow device back when it gets a fast one.
         sign = 1 if job.request.mixes_kinds and self._mix else -1
         kinds.sort(key=lambda kind: sign * job.speed.rate(counts_shape(state.cluster, {kind: least})))
@@ -106,9 +108,10 @@ class EasyScale:
         for job in jobs:
             least = max(1, job.request.min_devices)
             for kind in self._kinds(state, job):
-                if job.speed.rate(counts_shape(state.cluster, {kind: least})) <= 0:
+                short = least - pool.free_of.get(kind, 0)
+                if short > surplus.most or job.speed.rate(counts_shape(state.cluster, {kind: least})) <= 0:
                     continue
-                given = surplus.give(kind, least - pool.free_of.get(kind, 0), job.request.priority)
+                given = surplus.give(kind, short, job.request.priority)
                 if given is None:
                     continue
                 pool.give(given)

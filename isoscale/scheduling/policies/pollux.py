@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from isoscale.scheduling.allocation import Target, decisions_for
 from isoscale.scheduling.autoscaler import allocate
-from isoscale.scheduling.changes import movable_part
+from isoscale.scheduling.changes import batch_for, movable_part
 from isoscale.scheduling.choice import Choices, choose
 from isoscale.scheduling.options import table_options
 from isoscale.scheduling.packing import Counts, Packer
@@ -124,7 +124,9 @@ class Pollux:
 
 
 def _batch(state: ClusterState, job: JobView, allocation: Allocation) -> int:
-    return job.speed.best_batch(shape_of(state.cluster, allocation)) if job.request.batch_sizes else 0
+    if not job.request.batch_sizes:
+        return 0
+    return batch_for(state, job, shape_of(state.cluster, allocation), moves=allocation != job.allocation)
 
 
 def _values(rates: Floats, base: float, factors: Floats, nodes_per_device: float) -> Floats:

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from isoscale.cluster.adoption import Found, adopt
-from isoscale.cluster.engine import request_of
 from isoscale.cluster.forecast import KnownJob, error_shares, forecast, with_ranges
 from isoscale.cluster.learning import Learner, first_guess
 from isoscale.cluster.logs import log_files, log_page
 from isoscale.cluster.outcome import Outcome, forget_summary, outcome_of
 from isoscale.cluster.picture import Estimate, JobPicture, NodePicture, Picture
+from isoscale.cluster.requests import request_of
 from isoscale.cluster.values import ENDED, NEXT, JobRecord, Submission, check_transition
 from isoscale.cluster.why import REASONS, explain
 from isoscale.scheduling.driving import (
