@@ -324,13 +324,14 @@ class Controller:
 
     def _put(self, view: JobView) -> None:
         """Files the view where its status belongs."""
-        if view.name in self._withheld:
-            self._withheld[view.name] = view
+        name = view.request.name
+        if name in self._withheld:
+            self._withheld[name] = view
             return
         home, other = (self._running, self._waiting) if view.allocation else (self._waiting, self._running)
-        if other.pop(view.name, None) is not None and home is self._waiting:
+        if other.pop(name, None) is not None and home is self._waiting:
             self._out_of_order = True
-        home[view.name] = view
+        home[name] = view
 
     def _give_back(self, allocation: Allocation) -> None:
         for node, count in allocation:
