@@ -157,15 +157,15 @@ class Driver:
 
     def _note(self, event: Happening) -> None:
         match event:
+            case JobProgress() | SpeedLearned() | PricesChanged():
+                self.controller.feed(event, self._now)
             case JobSubmitted(request):
                 self._feed(event)
                 self._runs[request.name] = Run(request.name, request.min_devices)
-            case RunEnded():
-                self._on_ended(event)
             case GrantReported():
                 self._on_report(event)
-            case JobProgress() | SpeedLearned() | PricesChanged():
-                self.controller.feed(event, self._now)
+            case RunEnded():
+                self._on_ended(event)
             case DevicesReleased(job, devices):
                 self._on_released(job, devices)
             case JobAdopted():
