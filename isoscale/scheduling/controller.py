@@ -85,6 +85,8 @@ class Controller:
         #: what jobs of a named application measured themselves, without what others told them
         self._own: dict[str, SpeedModel] = {}
         self._capacity = [node.num_devices for node in cluster.nodes]
+        #: the same, to be shown
+        self._capacity_shown = tuple(self._capacity)
         self._free = list(self._capacity)
         self._capacity_of = cluster.by_kind(self._capacity)
         self._free_of = dict(self._capacity_of)
@@ -162,6 +164,7 @@ class Controller:
             case CapacityChanged(node, count):
                 change = count - self._capacity[node]
                 self._capacity[node] = count
+                self._capacity_shown = tuple(self._capacity)
                 self._capacity_of[self.cluster.nodes[node].kind] += change
                 self._give_back(((node, change),))
                 return self._shed(node, now) if self._free[node] < 0 else []
@@ -260,7 +263,7 @@ class Controller:
         return ClusterState(
             now=now,
             cluster=self.cluster,
-            capacity=tuple(self._capacity),
+            capacity=self._capacity_shown,
             free=tuple(self._free),
             capacity_of=self._capacity_view,
             free_of=self._free_view,
