@@ -1,8 +1,9 @@
 """The Philly study's guidelines as features of policies: trials on one device, retries by class, locality as a price.
 
-Jobs of real traces (two days of Philly, a week of ITP); which of them fail, when and of what is drawn after the study's
-table, a third of them. Speeds are drawn from measured curves; for locality from the world `mixed`, in which crossing
-nodes costs up to a fifth of the speed, since the curves say nothing of it. Changes cost what stop-free scaling costs.
+Jobs of real traces (two days of Philly, a week of each of two ITP clusters); which of them fail, when and of what is
+drawn after the study's table, a third of them. Speeds are drawn from measured curves; for locality from the world
+`mixed`, in which crossing nodes costs up to a fifth of the speed, since the curves say nothing of it. Changes cost what
+stop-free scaling costs.
 
 `caught` are trials that failed while the job held one device (or its minimum), of all that failed.
 
@@ -39,7 +40,8 @@ _DAY_S = 86_400.0
 #: name -> file of the trace, first and last day, cluster
 _TRACES = {
     "Philly": ("pollux/traces/philly.csv", 35.0, 37.0, "30x(gpu*8)"),
-    "ITP": ("elasticflow-itp/raw/cluster02.csv", 0.0, 7.0, "8x(gpu*8)"),
+    "ITP 2": ("elasticflow-itp/raw/cluster02.csv", 0.0, 7.0, "8x(gpu*8)"),
+    "ITP 5": ("elasticflow-itp/raw/cluster05.csv", 0.0, 7.0, "2x(gpu*8)"),
 }
 _SHARE_FAILING = 0.33
 Retry = Callable[[str, int], bool]
@@ -66,7 +68,7 @@ def main() -> None:
 
 def _measure(arguments: Chosen) -> None:
     rows = Rows(RESULT, arguments, ("trace", "feature", "setting"))
-    for name in list(_TRACES)[: arguments.pick(smoke=1, quick=1, full=2)]:
+    for name in list(_TRACES)[: arguments.pick(smoke=1, quick=1, full=len(_TRACES))]:
         cluster, trace = _trace(arguments, name)
         failing = add_failures(trace, _SHARE_FAILING, 0)
         curved = make_jobs(failing, cluster, Workload(drop_large=True))

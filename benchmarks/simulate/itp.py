@@ -17,9 +17,9 @@ from isoscale.sim.engine import Options
 from isoscale.sim.run import Experiment, parse_policies
 from isoscale.sim.workload import Workload
 
-RESULT, MINUTES = "simulate_ours_itp", 3
+RESULT, MINUTES = "simulate_ours_itp", 5
 _COSTS = "free:start_s=30,resume_s=30,rescale_s=30"
-_POLICIES = "flow,pollux,tiresias,fifo-backfill,srtf,elastic-tiresias"
+_POLICIES = "flow,pollux,tiresias,fifo-backfill,srtf,elastic-tiresias,easyscale,autoscaler,deadline,optimus"
 #: file, weeks and cluster
 _FILE, _WEEKS, _CLUSTER = "cluster02.csv", (1, 2, 3), "8x(A100*8)"
 _WEEK_S = 7 * 86_400.0

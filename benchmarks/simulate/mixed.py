@@ -3,9 +3,10 @@
 Jobs are drawn after the Philly trace, speeds from the world `mixed` (an application gains more or less by a fast kind;
 jobs know nominal speeds and measure where they run), restarts take 10 to 120 s by application. Two targets: every
 elastic policy within twice the mean completion time of `flow`, and no device idle while a job waits that could use it:
-`idle_share` is the share of device time in which a device was free, after a decision, while a job waited whose minimum
-would have fitted (EasyScale frees devices in one round and hands them out in the next). `preferred` is each policy as
-its paper has it, on the kind that a job prefers. `alone`: jobs of one application learn nothing from each other.
+`idle_share` is the share of device time in which a device that a decision had left free stayed so, beside a job whose
+minimum would have fitted (EasyScale frees devices in one round and hands them out in the next). `preferred` is each
+policy as its paper has it, on the kind that a job prefers. `alone`: jobs of one application learn nothing from each
+other.
 
     python -m benchmarks.simulate.mixed
 """
@@ -41,13 +42,14 @@ MIXES = {
         "philly:jobs=320,days=0.25,largest=32,hours=12,scale=7,seed=3",
     ),
 }
-ELASTIC = ("flow", "pollux", "easyscale", "autoscaler", "optimus", "elastic-tiresias")
+ELASTIC = ("flow", "pollux", "easyscale", "autoscaler", "optimus", "elastic-tiresias", "deadline")
 _POLICIES = (
     *ELASTIC,
     "autoscaler(paper=true)",
     "tiresias",
     "srtf",
-    *(f"{name}(kinds=preferred)" for name in (*ELASTIC[1:], "tiresias")),
+    "easyscale-homo",
+    *(f"{name}(kinds=preferred)" for name in (*ELASTIC[1:-1], "tiresias")),
 )
 #: policies that are also run without what jobs of one application tell each other
 _ALONE = ("flow", "pollux", "autoscaler")
@@ -62,8 +64,11 @@ class Watched:
         self.interval_s, self.oracle, self.gang = policy.interval_s, policy.oracle, policy.gang
         self.watches_time = policy.watches_time
         self.idle_device_s = 0.0
+        #: when it decided last, and devices that it then left idle
+        self._decided_s, self._idle = 0.0, 0
 
     def decide(self, state: ClusterState) -> list[Decision]:
+        self.idle_device_s += self._idle * (state.now - self._decided_s)
         decisions = self._policy.decide(state)
         free, waiting = list(state.free), dict(state.waiting)
         for decision in decisions:
@@ -83,7 +88,7 @@ class Watched:
             for kind in job.request.kinds or state.cluster.kinds
             if idle[kind] >= (job.request.requested_devices if self.gang else max(1, job.request.min_devices))
         }
-        self.idle_device_s += sum(idle[kind] for kind in useful) * state.interval_s
+        self._decided_s, self._idle = state.now, sum(idle[kind] for kind in useful)
         return decisions
 
 

@@ -30,6 +30,9 @@ def make(directory: Path) -> Path:
     hours = [f"{i},{600 * i},{300 + 60 * i},{1 + i % 4}" for i in range(20)]
     itp = directory / "elasticflow-itp" / "raw" / "cluster02.csv"
     _write(itp, "job_id,submission_time,duration,num_gpu\n" + "\n".join(hours) + "\n")
+    listed = [f"{i},{60 * i},{100 * i},resnet50,{300 * i},64,{1 + i % 2},{200 * i}" for i in range(1, _JOBS)]
+    head = "job_id,submit_time,iteration,model_name,ddl,batch_size,num_gpu,duration\n"
+    _write(directory / "elasticflow" / "traces_for_ElasticFlow" / "elasticVpollux_e.csv", head + "\n".join(listed))
     return directory
 
 

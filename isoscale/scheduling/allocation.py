@@ -71,6 +71,9 @@ class Pool:
             return None
         free = self.free
         taken: dict[int, int] = {}
+        fits = not most_free_first and (max_nodes is None or max_nodes > 0)
+        if fits and (node := self._tightest(kind, count, taken)) >= 0:
+            return self._grab(((node, count),))  # most jobs fit on one node
         left = count
         while left:
             node = -1 if most_free_first else self._tightest(kind, left, taken)

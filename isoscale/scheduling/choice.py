@@ -4,8 +4,9 @@
 
 where option o of job j is worth v and takes the vector c of devices. Solved by prices (Lagrange multipliers) that bound
 the optimum from above, a good choice that bounds it from below, and dynamic programming over the vectors of devices for
-the options that the two bounds leave open. Exact unless that program were larger than `budget`; then the good choice,
-which leaves no device free that would be worth anything to a job.
+the options that the two bounds leave open. Exact unless that program were larger than `budget`; then the better of two
+good choices, one made from nothing and one from what jobs hold: prices alone would have jobs of near-equal worth change
+places in every round. A good choice leaves no device free that would be worth anything to a job.
 """
 
 from __future__ import annotations
@@ -31,10 +32,12 @@ _SQUEEZES = 200
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """Options of one job: row i of `counts` (one column per kind) is worth `values[i]`."""
+    """Options of one job: row i of `counts` (one column per kind) is worth `values[i]`; `held` is the row that it has
+    now, -1 if none."""
 
     counts: Ints
     values: Floats
+    held: int = -1
 
 
 def choose(
@@ -51,7 +54,10 @@ def choose(
     total = np.asarray(capacity, dtype=np.int64)
     # Options that could never fit only confuse the prices.
     fits = [np.flatnonzero((job.counts <= total).all(axis=1)) for job in jobs]
-    jobs = [Choices(job.counts[rows], job.values[rows]) for job, rows in zip(jobs, fits, strict=True)]
+    jobs = [
+        Choices(job.counts[rows], job.values[rows], int(np.searchsorted(rows, job.held)) if job.held in rows else -1)
+        for job, rows in zip(jobs, fits, strict=True)
+    ]
     counts, values = _stacked(jobs)
     wanted = values.argmax(axis=1)
     if (counts[np.arange(len(jobs)), wanted].sum(axis=0) <= total).all():
@@ -70,6 +76,9 @@ def choose(
         best = _by_lattice(reduced_jobs, total)
         if best is not None:
             chosen = [int(rows[i]) for rows, i in zip(open_rows, best, strict=True)]
+    elif (held := _held_rows(jobs, total)) is not None:
+        kept, worth = _good_choice(jobs, total, prices, held)
+        chosen = kept if worth > lower else chosen
     return tuple(int(rows[i]) for rows, i in zip(fits, chosen, strict=True)), exact
 
 
@@ -120,14 +129,32 @@ def _prices(counts: Floats, values: Floats, capacity: Ints) -> tuple[Floats, flo
     return best_prices, best_bound
 
 
-def _good_choice(jobs: Sequence[Choices], capacity: Ints, prices: Floats) -> tuple[list[int], float]:
-    """A choice that fits: the most profitable jobs first, then each job anew given the others, while that helps."""
-    chosen = [int(np.flatnonzero(job.counts.sum(axis=1) == 0)[0]) for job in jobs]
+def _nothing(job: Choices) -> int:
+    return int(np.flatnonzero(job.counts.sum(axis=1) == 0)[0])
+
+
+def _held_rows(jobs: Sequence[Choices], capacity: Ints) -> list[int] | None:
+    """What jobs have now, as rows; None if nobody has anything, or if it no longer fits."""
+    if all(job.held < 0 for job in jobs):
+        return None
+    rows = [job.held if job.held >= 0 else _nothing(job) for job in jobs]
+    taken = sum((job.counts[row] for job, row in zip(jobs, rows, strict=True)), np.zeros_like(capacity))
+    return rows if (taken <= capacity).all() else None
+
+
+def _good_choice(
+    jobs: Sequence[Choices], capacity: Ints, prices: Floats, begin: Sequence[int] | None = None
+) -> tuple[list[int], float]:
+    """A choice that fits: the most profitable jobs first, then each job anew given the others, while that helps.
+
+    `begin`: rows that fit, to begin with; without them, from nothing.
+    """
+    chosen = [_nothing(job) for job in jobs] if begin is None else list(begin)
     tops = [float(job.values.max()) for job in jobs]
     profits = [job.values - job.counts @ prices for job in jobs]
     highest = [float(profit.max()) for profit in profits]
     order = sorted(range(len(jobs)), key=lambda j: (-highest[j], j))
-    left = capacity.copy()
+    left = capacity - sum((job.counts[row] for job, row in zip(jobs, chosen, strict=True)), np.zeros_like(capacity))
     for rounds in range(6):
         improved = False
         for j in order:

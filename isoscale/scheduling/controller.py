@@ -89,6 +89,8 @@ class Controller:
         #: what jobs of a named application measured themselves, without what others told them
         self._own: dict[str, SpeedModel] = {}
         self._capacity = [node.num_devices for node in cluster.nodes]
+        #: the same, to be shown
+        self._capacity_shown = tuple(self._capacity)
         self._free = list(self._capacity)
         self._capacity_of = cluster.by_kind(self._capacity)
         self._free_of = dict(self._capacity_of)
@@ -166,6 +168,7 @@ class Controller:
             case CapacityChanged(node, count):
                 change = count - self._capacity[node]
                 self._capacity[node] = count
+                self._capacity_shown = tuple(self._capacity)
                 self._capacity_of[self.cluster.nodes[node].kind] += change
                 self._give_back(((node, change),))
                 return self._shed(node, now) if self._free[node] < 0 else []
@@ -265,7 +268,7 @@ class Controller:
         return ClusterState(
             now=now,
             cluster=self.cluster,
-            capacity=tuple(self._capacity),
+            capacity=self._capacity_shown,
             free=tuple(self._free),
             capacity_of=self._capacity_view,
             free_of=self._free_view,
@@ -330,13 +333,14 @@ class Controller:
 
     def _put(self, view: JobView) -> None:
         """Files the view where its status belongs."""
-        if view.name in self._withheld:
-            self._withheld[view.name] = view
+        name = view.request.name
+        if name in self._withheld:
+            self._withheld[name] = view
             return
         home, other = (self._running, self._waiting) if view.allocation else (self._waiting, self._running)
-        if other.pop(view.name, None) is not None and home is self._waiting:
+        if other.pop(name, None) is not None and home is self._waiting:
             self._out_of_order = True
-        home[view.name] = view
+        home[name] = view
 
     def _give_back(self, allocation: Allocation) -> None:
         for node, count in allocation:

@@ -56,6 +56,10 @@ def _check_status(decision: Decision, job: JobView) -> None:
 def _check_allocation(decision: Decision, state: ClusterState) -> None:
     if isinstance(decision, Pause | Reject):
         return
+    if len(decision.allocation) == 1:  # one node, as most jobs have: nothing to compare
+        [(only, count)] = decision.allocation
+        if count >= 1 and 0 <= only < len(state.free):
+            return
     nodes = [node for node, _ in decision.allocation]
     if not nodes:
         raise ValueError(f"{decision}: grants no device")

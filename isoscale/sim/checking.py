@@ -1,8 +1,9 @@
 """Runs a policy through random worlds and says what it broke: for policies from outside, and for our own in the tests.
 
 Each seed is a small world: one to four kinds of devices on nodes of odd sizes, jobs with minima, maxima and kinds of
-their own, speeds known or learned, restarts from nothing to longer than a round, rounds of several lengths, devices
-that are lent and reclaimed. What is checked, on the event log as a reader would:
+their own, speeds known or learned, some with declared work, some with deadlines, near and far, restarts from nothing to
+longer than a round, rounds of several lengths, devices that are lent and reclaimed; where an objective looks at prices,
+prices that double and halve. What is checked, on the event log as a reader would:
 
     decisions   possible, within capacity, within a job's bounds and kinds (the controller refuses others)
     gangs       a policy that calls itself `gang` gives exactly what was asked for
@@ -13,14 +14,14 @@ that are lent and reclaimed. What is checked, on the event log as a reader would
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from isoscale.scheduling.policy import Policy
-from isoscale.scheduling.state import Cluster, ClusterState, Decision, JobRequest, Node, Pause, Reject
+from isoscale.scheduling.state import Cluster, ClusterState, Decision, JobRequest, Node, Objective, Pause, Reject
 from isoscale.sim.costs import Costs
 from isoscale.sim.disturbances import Lending
 from isoscale.sim.engine import Options, Simulation
@@ -33,6 +34,10 @@ __all__ = ["Situation", "Watched", "check_policy", "idle_beside", "random_situat
 
 _KINDS = ("V100", "T4", "A100", "K80")
 _INTERVALS_S = (0.0, 30.0, 60.0, 600.0)
+#: a job's deadline, in times that it would take alone on what it asks for
+_SLACK = (0.3, 1.0, 3.0, 10.0)
+#: of a device and an hour, one hour after another
+_PRICES = (1.0, 2.0, 0.5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +49,7 @@ class Situation:
     options: Options
 
 
-def random_situation(seed: int) -> Situation:
+def random_situation(seed: int, objective: Objective = "jct") -> Situation:
     rng = np.random.default_rng([seed, 99])
     kinds = _KINDS[: int(rng.integers(1, 5))]
     nodes = tuple(
@@ -68,6 +73,9 @@ def random_situation(seed: int) -> Situation:
     restarts = float(rng.choice([0.0, 0.3, 1.0, 5.0]))
     made = Mixed(seed=seed, learned=bool(rng.integers(2)), restarts=restarts).jobs(trace, cluster)
     jobs = tuple(_varied(job, rng) for job in made)
+    # Drawn apart, so that worlds are what they were before there were deadlines.
+    apart = np.random.default_rng([seed, 98])
+    jobs = tuple(_with_deadline(job, float(apart.choice(_SLACK))) if apart.integers(2) else job for job in jobs)
     lendings = []
     if rng.integers(2):
         node = int(rng.integers(len(nodes)))
@@ -76,10 +84,21 @@ def random_situation(seed: int) -> Situation:
         costs=Costs(start_s=10.0, resume_s=10.0, rescale_s=float(rng.choice([0.0, 1.0, 40.0])), release_s=1.0),
         interval_s=float(rng.choice(_INTERVALS_S)),
         lendings=lendings,
+        objective=objective,
+        prices=_prices(kinds) if objective == "cost" else (),
         seed=seed,
         until_s=6 * 86_400.0,
     )
     return Situation(cluster=cluster, jobs=jobs, options=options)
+
+
+def _prices(kinds: Sequence[str]) -> list[tuple[float, dict[str, float]]]:
+    return [(3600.0 * hour, dict.fromkeys(kinds, _PRICES[hour % len(_PRICES)])) for hour in range(24 * 30)]
+
+
+def _with_deadline(job: SimJob, slack: float) -> SimJob:
+    deadline_s = job.request.submitted_s + slack * job.isolated_s
+    return replace(job, request=replace(job.request, deadline_s=deadline_s))
 
 
 def _varied(job: SimJob, rng: np.random.Generator) -> SimJob:
@@ -94,12 +113,14 @@ def _varied(job: SimJob, rng: np.random.Generator) -> SimJob:
     )
 
 
-def check_policy(make: Callable[[], Policy], seed: int, *, idling: bool = True) -> list[str]:
+def check_policy(
+    make: Callable[[], Policy], seed: int, *, idling: bool = True, objective: Objective = "jct"
+) -> list[str]:
     """What the policy broke in the world of this seed; nothing if all is well. `make` gives a fresh policy.
 
-    `idling` False is for policies that keep a job on one kind by intent: others may then stay idle beside it.
+    `idling` False is for policies that leave devices idle by intent: jobs keep to one kind, or wait for lower prices.
     """
-    situation = random_situation(seed)
+    situation = random_situation(seed, objective)
     try:
         policy = Watched(make())
         events = _run(policy, situation)

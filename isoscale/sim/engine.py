@@ -331,9 +331,12 @@ class Simulation:
                 latency = max(latency, needed)
                 if needed > self._options.notice_s:
                     self._lose_work(self._live[one.job])  # gone before it was saved
+        late_s = self._options.costs.handover_s
         # Who gets devices of others at this moment waits until those have let go of them.
-        taken = any(num_devices(one.grant.allocation) < num_devices(self._live[one.job].allocation) for one in given)
-        late_s = self._options.costs.handover_s if taken else 0.0
+        if late_s and not any(
+            num_devices(one.grant.allocation) < num_devices(self._live[one.job].allocation) for one in given
+        ):
+            late_s = 0.0
         for one in given:
             self._place(self._live[one.job], one.grant.allocation, one.grant.batch, one.grant.reason, late_s)
         return latency

@@ -156,6 +156,9 @@ class ModelTruth:
         pace = self._paces.get(key)
         if pace is None:
             rate = self._model.rate(shape, batch)
+            if len(shape) == 1 and shape[0][1] == 1:
+                pace = self._paces[key] = ConstantPace(rate)
+                return pace
             alone = sum(count * self._model.rate(((kind, 1),), batch) for kind, count in shape)
             pace = self._paces[key] = ConstantPace(rate, min(1.0, rate / alone) if alone > 0 else 1.0)
         return pace

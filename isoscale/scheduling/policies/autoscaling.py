@@ -169,7 +169,9 @@ class Autoscaler:
         choices = []
         for job, one in zip(jobs, options, strict=True):
             values = one.rates * self._factors(state, job, one)
-            choices.append(Choices(one.counts, np.where(one.rates > 0, values + _RUNS, 0.0)))
+            held = held_by_kind(state.cluster, job.allocation)
+            row = one.index_of([held.get(kind, 0) for kind in kinds]) if held else -1
+            choices.append(Choices(one.counts, np.where(one.rates > 0, values + _RUNS, 0.0), row))
         chosen, _ = choose(choices, [state.capacity_of[kind] for kind in kinds])
         planned: dict[str, Planned] = {}
         for job, one, row in zip(jobs, options, chosen, strict=True):

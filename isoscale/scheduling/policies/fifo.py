@@ -51,20 +51,23 @@ class Fifo:
         blocked: set[str] = set()
         #: smallest number of devices that could not be had, by kind
         too_many: dict[str, int] = {}
+        left = pool.total
         for job in in_order(state):
-            if not pool.total or "" in blocked:
+            if not left or "" in blocked:
                 break
             wanted, kind = job.request.requested_devices, preferred_kind(job, pool)
             if kind in blocked or (state.quotas and _held_back(job, held, least, state.quotas)):
                 continue
-            nodes = self._max_nodes(state, job, kind)
+            nodes = self._max_nodes(state, job, kind) if self._locality_s > 0 else None
             taken = None if wanted >= too_many.get(kind, wanted + 1) else pool.take(wanted, kind, max_nodes=nodes)
             if taken is not None and self._run_s and not self._is_worth(state, job, kind, taken):
                 pool.give(taken)
                 nodes, taken = len(taken) - 1, None
             if taken is not None:
                 decisions.append(begin(job, Target(taken, job.request.requested_batch)))
-                held[job.request.tenant] = held.get(job.request.tenant, 0) + wanted
+                left -= wanted
+                if state.quotas:
+                    held[job.request.tenant] = held.get(job.request.tenant, 0) + wanted
                 continue
             if nodes is None:
                 too_many[kind] = min(wanted, too_many.get(kind, wanted))

@@ -110,7 +110,10 @@ class Flow:
         jobs = active_jobs(state)
         capacity = [state.capacity_of[kind] for kind in state.cluster.kinds]
         options, values, worth = self._plan(state, jobs, capacity)
-        chosen = _solve(options, values, capacity)
+        held = [
+            one.index_of(_held(state, job)) if job.allocation else -1 for job, one in zip(jobs, options, strict=True)
+        ]
+        chosen = _solve(options, values, capacity, held)
         sizes = {
             job.name: _named(state, one.counts[row]) for job, one, row in zip(jobs, options, chosen, strict=True) if row
         }
@@ -236,10 +239,14 @@ class Flow:
         return np.asarray(values * (1.0 - charge))
 
 
-def _solve(options: Sequence[DeviceOptions], values: Sequence[Floats], capacity: Sequence[int]) -> list[int]:
-    """The best option of each job; with one kind by the autoscaler, with several by `choice`."""
+def _solve(
+    options: Sequence[DeviceOptions], values: Sequence[Floats], capacity: Sequence[int], held: Sequence[int]
+) -> list[int]:
+    """The best option of each job, `held` being the rows that they have now; with one kind by the autoscaler, with
+    several by `choice`."""
     if len(capacity) > 1:
-        return list(choose([Choices(o.counts, v) for o, v in zip(options, values, strict=True)], capacity)[0])
+        choices = [Choices(o.counts, v, row) for o, v, row in zip(options, values, held, strict=True)]
+        return list(choose(choices, capacity)[0])
     tables, rows = [], []
     for job, value in zip(options, values, strict=True):
         size = job.counts[:, 0]

@@ -94,7 +94,7 @@ class Pollux:
         """The same with every job on whichever of its kinds is best for all together."""
         kinds, total = state.cluster.kinds, max(1, sum(state.capacity_of.values()))
         jobs = active_jobs(state)
-        options, values, worth = [], [], {}
+        options, choices, worth = [], [], {}
         for job in jobs:
             tables = {kind: rate_table(state, job, kind) for kind in kinds_of(state, job, "choose")}
             base = _fair_rate(state, tables, -(-total // len(jobs)))
@@ -106,10 +106,10 @@ class Pollux:
                 factors[same] = 1.0
             options.append(one)
             value = _values(one.rates, base, factors, len(state.cluster.nodes) / total)
-            values.append(value - value[0])
+            choices.append(Choices(one.counts, value - value[0], same if job.allocation else -1))
             worth[job.name] = 1.0 / max(1e-12, max((table.max(initial=0.0) for table in tables.values()), default=0.0))
         capacity = [state.capacity_of[kind] for kind in kinds]
-        chosen, _ = choose([Choices(o.counts, v) for o, v in zip(options, values, strict=True)], capacity)
+        chosen, _ = choose(choices, capacity)
         sizes = {}
         for job, one, row in zip(jobs, options, chosen, strict=True):
             if row:
