@@ -14,10 +14,20 @@ from typing import Any
 from isoscale import limits
 from isoscale.errors import UserError, shortened
 
-__all__ = ["NOT_DECLARED", "BatchChange", "due", "parse_batch_plan", "parse_sizes", "plan_text", "recorded_changes"]
+__all__ = [
+    "DECLARE",
+    "NOT_DECLARED",
+    "BatchChange",
+    "due",
+    "parse_batch_plan",
+    "parse_sizes",
+    "plan_text",
+    "recorded_changes",
+]
 
 #: why a plan is refused by a script that has but one size
 NOT_DECLARED = "no loader of the script declares batch_sizes"
+DECLARE = "declare them: job.loader(..., batch_sizes=(16, 32), batch_rule=...); TrainingArguments take both as well"
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,10 @@ class Segments:
         return self._cuts[-1].size
 
     @property
+    def cuts(self) -> tuple[Cut, ...]:
+        return tuple(self._cuts)
+
+    @property
     def num_steps(self) -> int:
         """Batches before the last cut, and those after it."""
         last = self._cuts[-1]

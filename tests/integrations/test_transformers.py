@@ -125,6 +125,21 @@ def test_more_workers_and_more_trainings(num_logical_workers: int, case: str, st
     assert differences(stock(num_logical_workers, *every) / case, alone(num_logical_workers, *every) / case) == []
 
 
+def test_four_logical_workers_with_an_uneven_last_step(stock: Run, alone: Run) -> None:
+    """45 samples in batches of 4: the last step of a pass is completed from its beginning."""
+    assert differences(stock(4, "masked-save") / "masked-save", alone(4, "masked-save") / "masked-save") == []
+
+
+def test_four_logical_workers_on_executors_that_come_and_die(stock: Run, tmp_path: Path) -> None:
+    reference = stock(4, "masked-save") / "masked-save"
+    points = [faults.at("backward", executor=1, step=4, action="kill")]
+    arguments = ["elastic", str(tmp_path), "masked-save"]
+    with start(SCRIPT, out=tmp_path / "run", workers=4, plan="0:3,2:4", points=points, script_args=arguments) as job:
+        job.wait()
+        assert "executor_lost" in [event["event"] for event in job.events()]
+    assert differences(reference, tmp_path / "masked-save") == []
+
+
 def test_steps_that_are_done_again(alone: Run, trainings: Trainings, tmp_path: Path) -> None:
     cases = ("causal-window", "masked-save", "images", "stream")
     trainings.run("again", 2, tmp_path, *cases)

@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, RandomSampler, TensorDataset
+from torch.utils.data import (
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
 
 pytest.importorskip("accelerate")
 
@@ -22,7 +29,9 @@ from isoscale.errors import UserError
 from isoscale.integrations.transformers import refusals, versions
 from isoscale.integrations.transformers.gathering import Prediction, gather, truncated
 from isoscale.integrations.transformers.keeping import is_timing
+from isoscale.integrations.transformers.live_reading import LiveReading, check_loader
 from isoscale.integrations.transformers.reading import Reading, index_batches
+from isoscale.integrations.transformers.reference_live import Rest
 
 
 @pytest.fixture(autouse=True)
@@ -60,6 +69,53 @@ def test_batches_that_a_checkpoint_has_behind_it() -> None:
     orders, _ = index_batches(skip_first_batches(prepared(23, 4, 0, 2), 1), 2, contexts)
     for rank in range(2):
         assert orders[rank] == [batch[0].tolist() for batch in skip_first_batches(prepared(23, 4, rank, 2), 1)]
+
+
+def live_reading(num_samples: int, count: int, *, per_step: int = 1, drop_last: bool = False) -> LiveReading:
+    loader = prepared(num_samples, 4, 0, count, drop_last=drop_last)
+    contexts = ContextSwitch(count, 0)
+    contexts.start()
+    reading = LiveReading(contexts, count, torch.device("cpu"), 4, loader)
+    reading.use(loader, per_step=per_step)
+    reading.begin()
+    return reading
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize(("at", "size"), [(0, 2), (1, 8), (2, 2), (2, 16)])
+def test_after_a_change_every_worker_gets_the_batches_of_a_loader_over_the_rest(
+    count: int, drop_last: bool, at: int, size: int
+) -> None:
+    reading = live_reading(47, count, drop_last=drop_last)
+    whole = prepared(47, 4, 0, count, drop_last=drop_last)
+    samples = list(whole.batch_sampler.batch_sampler.sampler if count > 1 else whole.batch_sampler.sampler)
+    rest = samples[at * count * 4 :]
+    orders = [list(order) for order in reading._orders]
+    if not reading.has_left(at, size):
+        assert len(rest) < size * count
+        return
+    reading.resize(at, size, None)
+    for rank in range(count):
+        data = TensorDataset(torch.arange(47))
+        loader = DataLoader(data, size, sampler=Rest(rest, SequentialSampler(data)), drop_last=drop_last)
+        stock = prepare_data_loader(loader, torch.device("cpu"), count, rank, put_on_device=True)
+        assert reading._orders[rank] == orders[rank][:at] + [batch[0].tolist() for batch in stock]
+    assert reading.num_steps == len(reading._orders[0])
+
+
+def test_who_joins_after_a_change_has_the_same_batches() -> None:
+    here, there = live_reading(90, 2, per_step=2), live_reading(90, 2, per_step=2)
+    here.resize(2, 8, None)
+    here.resize(3, 2, None)
+    there.load_state(here.state())
+    assert there._orders == here._orders
+    assert there.passage.state() == here.passage.state()
+    assert there.needs_draw(4)
+    assert not there.needs_draw(3)
+    for reading in (here, there):  # the next pass begins with the last size
+        reading.begin()
+        assert len(reading._orders[0][0]) == 2
 
 
 class Drawing(TensorDataset):
@@ -176,6 +232,39 @@ def test_what_cannot_be_done_is_refused_by_name(name: str, value: Any, tmp_path:
     with pytest.raises(UserError, match=name):
         TrainingArguments(output_dir=str(tmp_path), **{name: value})
     assert not world._entered  # nothing has begun
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"batch_sizes": (4, 16), "batch_rule": "linear"}, r"batch_sizes.*4, 16.*batch_size=8 is not among them"),
+        ({"batch_sizes": 8}, "batch_sizes"),
+        ({"batch_rule": "sqrt"}, "batch_rule.*never changes"),
+        ({"batch_sizes": (8, 16), "batch_rule": "cubic"}, "batch_rule.*cubic"),
+        ({"batch_sizes": (8, 16), "batch_rule": "adascale"}, "batch_rule.*adascale.*tokens"),
+        ({"batch_sizes": (8, 16), "num_train_epochs": 1.5}, r"num_train_epochs.*1\.5.*max_steps"),
+        ({"batch_sizes": (8,), "train_sampling_strategy": "group_by_length"}, "train_sampling_strategy.*batch_sizes"),
+    ],
+)
+def test_sizes_that_cannot_change_are_refused_by_name(given: dict[str, Any], said: str, tmp_path: Path) -> None:
+    from isoscale.integrations.transformers import TrainingArguments, world
+
+    with pytest.raises(UserError, match=said):
+        TrainingArguments(output_dir=str(tmp_path), **given)
+    assert not world._entered
+
+
+def test_data_that_ranks_do_not_share_cannot_change_its_size() -> None:
+    class Endless(IterableDataset[int]):
+        pass
+
+    with pytest.raises(UserError, match=r"batch_sizes.*Endless.*map-style"):
+        check_loader(DataLoader(Endless(), 2))
+    with pytest.raises(UserError, match=r"batch_sizes.*WeightedRandomSampler"):
+        check_loader(DataLoader(TensorDataset(torch.arange(4)), 2, sampler=WeightedRandomSampler([1.0] * 4, 4)))
+    with pytest.raises(UserError, match=r"resume_from_checkpoint.*isoscale resume"):
+        refusals.check_resumed("checkpoint-5")
+    refusals.check_resumed(None)
 
 
 def test_arguments_of_the_stock_class_are_refused() -> None:

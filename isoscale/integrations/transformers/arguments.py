@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import transformers
 
 from isoscale.integrations.transformers import refusals, world
+from isoscale.integrations.transformers.live import LiveArguments
 
 __all__ = ["LogicalArguments", "Seq2SeqTrainingArguments", "TrainingArguments"]
 
@@ -61,7 +63,15 @@ class LogicalArguments:
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """`training_args.bin` holds the stock class, so that it can be read where isoscale is not installed."""
-        return _stock_arguments, (self._stock, dict(self.__dict__))
+        own = {one.name for one in dataclasses.fields(LiveArguments)}
+        return _stock_arguments, (self._stock, {name: value for name, value in vars(self).items() if name not in own})
+
+    def to_dict(self) -> dict[str, Any]:
+        """A rule of the script's own goes by its name, which JSON can hold."""
+        found: dict[str, Any] = super().to_dict()  # type: ignore[misc]
+        if callable(rule := found["batch_rule"]):
+            found["batch_rule"] = getattr(rule, "__name__", type(rule).__name__)
+        return found
 
     def __copy__(self) -> LogicalArguments:
         made = object.__new__(type(self))
@@ -81,14 +91,14 @@ def _stock_arguments(stock: type[Any], attributes: dict[str, Any]) -> Any:
 
 
 @dataclass
-class TrainingArguments(LogicalArguments, transformers.TrainingArguments):
+class TrainingArguments(LogicalArguments, LiveArguments, transformers.TrainingArguments):
     """`transformers.TrainingArguments` for logical workers."""
 
     _stock = transformers.TrainingArguments
 
 
 @dataclass
-class Seq2SeqTrainingArguments(LogicalArguments, transformers.Seq2SeqTrainingArguments):
+class Seq2SeqTrainingArguments(LogicalArguments, LiveArguments, transformers.Seq2SeqTrainingArguments):
     """`transformers.Seq2SeqTrainingArguments` for logical workers."""
 
     _stock = transformers.Seq2SeqTrainingArguments

@@ -63,6 +63,7 @@ class TrainerRecord:
                 setattr(callback, name, value)
         for name, value in state["numbers"].items():
             setattr(trainer, name, value)
+        trainer.record_loaded()
 
     def _stateful(self) -> list[Any]:
         return [one for one in self._trainer.callback_handler.callbacks if isinstance(one, ExportableState)]

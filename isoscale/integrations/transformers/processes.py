@@ -31,21 +31,28 @@ class LoaderProcesses:
         )
         #: by logical rank, the samples of its batches
         self.orders: list[list[list[int]]] = []
+        #: the batch that is the first of the present loader, which counts its own from there
+        self.first = 0
 
     def begin(self, seeds: list[int], orders: list[list[list[int]]]) -> None:
-        self.orders = orders
+        self.orders, self.first = orders, 0
         self.workers.begin(seeds)
+
+    def begin_anew(self, seeds: list[int], orders: list[list[list[int]]], first: int) -> None:
+        """Another loader reads from batch `first` on: with other processes."""
+        self.orders, self.first = orders, first
+        self.workers.begin_anew(seeds)
 
     def get(self, logical_rank: int, number: int) -> Any:
         """A batch of a worker that lives here; those after it are read meanwhile."""
-        order, workers = self.orders[logical_rank], self.workers
+        order, workers, own = self.orders[logical_rank], self.workers, number - self.first
         asked = workers.next_of(logical_rank)
-        if asked is None or asked < number or asked > number + self._options.ahead:
-            workers.sit(logical_rank, number)
-            asked = number
-        for i in range(asked, min(number + self._options.ahead + 1, len(order))):
-            workers.ask(logical_rank, order[i])
-        return workers.get(logical_rank, number)
+        if asked is None or asked < own or asked > own + self._options.ahead:
+            workers.sit(logical_rank, own)
+            asked = own
+        for i in range(asked, min(own + self._options.ahead + 1, len(order) - self.first)):
+            workers.ask(logical_rank, order[self.first + i])
+        return workers.get(logical_rank, own)
 
 
 def _by_logical_worker(init: Any) -> Any:

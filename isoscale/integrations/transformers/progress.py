@@ -14,6 +14,8 @@ class MovingProgressCallback(ProgressCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **options: Any) -> None:
         self._take_over(args, state, control)
+        if self.training_bar is not None:
+            self.training_bar.total = state.max_steps  # other than it was once the batch size has changed
         super().on_step_end(args, state, control, **options)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **options: Any) -> None:

@@ -50,6 +50,8 @@ class Reading:
         self._processes: LoaderProcesses | None = None
         #: the step of the pass that is read first: not 0 in an epoch that a checkpoint has begun
         self.first = 0
+        #: the batch with which the present loader begins: before it nothing was read ahead
+        self._begun = 0
         #: by logical rank, the streams before its batch ahead was read; None if reading it draws nothing
         self._ahead: list[rng.Streams | None] = [None] * num_logical_workers
         #: batches ahead that are here: by logical rank, the number and the batch
@@ -104,6 +106,11 @@ class Reading:
         self._samples_until = []
         if self._processes is not None:
             self._processes.begin(seeds, self._orders)
+        self._nothing_ahead(0)
+
+    def _nothing_ahead(self, number: int) -> None:
+        """A loader begins with this batch."""
+        self._begun = number
         self._ahead = [None] * self._n
         self._here.clear()
 
@@ -114,7 +121,7 @@ class Reading:
         if self._processes is not None:
             # They draw from streams of their own: when they read decides nothing.
             return [send_to_device(self._processes.get(logical_rank, i), self._device) for i in range(start, end)]
-        batches = [] if step == self.first else [self._batch_ahead(logical_rank, start)]
+        batches = [] if start == self._begun else [self._batch_ahead(logical_rank, start)]
         for i in range(start + len(batches), end):
             batches.append(self._read(logical_rank, i))
         self._here.pop(logical_rank, None)

@@ -17,6 +17,9 @@ from transformers.trainer_callback import TrainerCallback
 from isoscale import env
 from isoscale.integrations.transformers import world
 from isoscale.integrations.transformers.keeping import TrainerRecord
+from isoscale.integrations.transformers.live import LiveArguments, LiveSizes
+from isoscale.integrations.transformers.reference_live import LivePass, Rest
+from isoscale.runtime.reference.live import LiveSize
 from isoscale.runtime.reference.rank import Rank
 
 __all__ = ["Seq2SeqTrainer", "Seq2SeqTrainingArguments", "Trainer", "TrainingArguments"]
@@ -51,11 +54,15 @@ class _Recorder(TrainerCallback):
             control.should_training_stop = True
 
 
-class _ReferenceTrainer:
+class _ReferenceTrainer(LiveSizes):
     model: Any
+    get_train_dataloader: Any
     optimizer: Any
     lr_scheduler: Any
     add_callback: Any
+    #: samples that the next loader is to read, instead of all that the stock sampler has
+    _rest: list[int] | None = None
+    _pass: LivePass | None = None
     _last_grad_norm: float | None = None
     _last_learning_rate: float | None = None
 
@@ -71,7 +78,48 @@ class _ReferenceTrainer:
         rank.kept["optimizer"] = self.optimizer.optimizer
         rank.kept["scheduler"] = self.lr_scheduler
         rank.kept["trainer"] = TrainerRecord(self)
+        if self.is_live:
+            rank.live = LiveSize(rank, self._train_batch_size, self.args.batch_rule)
         return prepared
+
+    # ---- a batch size that changes ----
+
+    def _run_epoch(self, *, train_dataloader: Any, epoch: int, **rest: Any) -> None:
+        rank = world.enter_reference()
+        if rank.live is not None:
+            rank.epoch = epoch
+            train_dataloader.set_epoch(epoch)
+            live = LivePass(train_dataloader, rank.live, rank.spec.workers, self._loader_over, self._on_size)
+            # As many as there can be: the stock loop goes on until there is nothing left to read.
+            rest |= {"steps_in_epoch": live.count, "num_update_steps_per_epoch": live.most_steps}
+            train_dataloader = self._pass = live
+        super()._run_epoch(train_dataloader=train_dataloader, epoch=epoch, **rest)  # type: ignore[misc]
+
+    def get_batch_samples(self, *args: Any, **options: Any) -> Any:
+        if self._pass is not None:
+            self._pass.arrive()
+        return super().get_batch_samples(*args, **options)  # type: ignore[misc]
+
+    def _get_train_sampler(self, *args: Any, **options: Any) -> Any:
+        sampler = super()._get_train_sampler(*args, **options)  # type: ignore[misc]
+        return sampler if self._rest is None else Rest(self._rest, sampler)
+
+    def _loader_over(self, samples: list[int], size: int) -> Any:
+        self._rest, self._train_batch_size = samples, size
+        loader = self.get_train_dataloader()
+        loader.set_epoch(world.enter_reference().epoch)
+        return loader
+
+    def _on_size(self, live: LivePass) -> None:
+        per_step = self.args.gradient_accumulation_steps
+        self.size_changed(
+            live.live.size,
+            epoch=world.enter_reference().epoch,
+            steps_left=-(-live.batches_left(live.live.size) // per_step),
+            steps_per_pass=-(-live.batches_per_pass // per_step),
+        )
+
+    # ---- what is recorded ----
 
     def training_step(self, *args: Any, **options: Any) -> torch.Tensor:
         loss = cast("torch.Tensor", super().training_step(*args, **options))  # type: ignore[misc]
@@ -90,12 +138,12 @@ class _ReferenceTrainer:
 
 
 @dataclass
-class TrainingArguments(_ReferenceArguments, transformers.TrainingArguments):
+class TrainingArguments(_ReferenceArguments, LiveArguments, transformers.TrainingArguments):
     """The stock arguments."""
 
 
 @dataclass
-class Seq2SeqTrainingArguments(_ReferenceArguments, transformers.Seq2SeqTrainingArguments):
+class Seq2SeqTrainingArguments(_ReferenceArguments, LiveArguments, transformers.Seq2SeqTrainingArguments):
     """The stock arguments."""
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from isoscale.batches import parse_sizes
 from isoscale.errors import UserError
 from isoscale.integrations.transformers.keeping import is_timing
+from isoscale.runtime.training.batch_rules import check_rule
 
-__all__ = ["check_arguments", "check_built", "check_model"]
+__all__ = ["check_arguments", "check_built", "check_model", "check_resumed"]
 
 _PROCESSES = "isoscale places the logical workers itself, and averages as DDP does"
 _LEAVE_OUT = "leave it out"
@@ -78,6 +80,53 @@ def check_arguments(values: Mapping[str, Any]) -> None:
                 "only the default has been compared with stock DDP bit for bit",
                 _LEAVE_OUT,
             )
+    _check_sizes(values)
+
+
+def _check_sizes(values: Mapping[str, Any]) -> None:
+    """Of `batch_sizes` and `batch_rule`, and of what does not go with them."""
+    sizes, rule = values.get("batch_sizes"), values.get("batch_rule")
+    if rule is not None:
+        check_rule(rule, "TrainingArguments(batch_rule=...)")
+    if sizes is None:
+        if rule is not None:
+            field, remedy = "TrainingArguments(batch_rule=...)", "give batch_sizes too, or leave it out"
+            raise _refused(field, rule, "the batch size never changes", remedy)
+        return
+    parse_sizes(sizes, values["per_device_train_batch_size"], "TrainingArguments(batch_sizes=...)")
+    if rule == "adascale":
+        raise _refused(
+            "TrainingArguments(batch_rule=...)",
+            rule,
+            "the noise scale is that of a loss averaged over samples, and Trainer averages over tokens",
+            'use "linear", "sqrt", "none" or a function of the old and the new size',
+        )
+    if values.get("train_sampling_strategy") == "group_by_length":
+        raise _refused(
+            "TrainingArguments(train_sampling_strategy=...)",
+            "group_by_length",
+            "its order of the samples depends on the batch size, which batch_sizes lets change",
+            'use "random" or "sequential", or leave batch_sizes out',
+        )
+    epochs = values.get("num_train_epochs", 1)
+    if values.get("max_steps", -1) <= 0 and epochs != int(epochs):
+        raise _refused(
+            "TrainingArguments(num_train_epochs=...)",
+            epochs,
+            "a part of a pass is a number of steps, which changes with the batch size",
+            "give whole epochs or max_steps, or leave batch_sizes out",
+        )
+
+
+def check_resumed(checkpoint: Any) -> None:
+    """Of a training whose batch size may change."""
+    if checkpoint is not None:
+        raise _refused(
+            "trainer.train(resume_from_checkpoint=...)",
+            checkpoint,
+            "a checkpoint folder does not say with which batch sizes it came where it is",
+            "go on with the job itself (isoscale resume DIR), or leave batch_sizes out",
+        )
 
 
 def check_model(model: Any) -> None:

@@ -15,6 +15,8 @@ import torch
 from isoscale.core.seal import Sealed
 from isoscale.core.streams import rng
 from isoscale.core.totals import Tally
+from isoscale.data.loader import sample_count
+from isoscale.integrations.transformers.passage import Passage
 from isoscale.integrations.transformers.reading import Reading
 from isoscale.runtime.training.loader import Loader
 from isoscale.runtime.training.loop import TrainingLoop
@@ -51,6 +53,16 @@ class Steps(Loader):
         self._windows: dict[int, Window] = {}
         #: is called in a worker's context after the first window of a pass was read
         self.after_first: Callable[[int], None] | None = None
+        self._passage = Passage(0)
+
+    @property
+    def passage(self) -> Passage:
+        """How far the present pass has come."""
+        return self._passage
+
+    def expect(self, num_batches: int) -> None:
+        """The stock loop takes the next pass to have so many batches of a rank."""
+        self._passage = Passage(num_batches)
 
     def _begin_pass(self) -> None:
         self.reading.begin()
@@ -64,6 +76,10 @@ class Steps(Loader):
 
     def _samples_before(self, index: int) -> int:
         return self.reading.samples_before(index)
+
+    def _num_samples(self, batch: object) -> int:
+        assert isinstance(batch, Window)
+        return sum(map(sample_count, batch.batches))
 
     def _settle(self, ranks: range) -> None:
         """Everything is read when the first turn of an attempt asks for it (`_read`)."""

@@ -77,8 +77,7 @@ class StreamReading(Reading):
     def begin(self) -> None:
         self._contexts.draw_base_seeds()
         self._restart()
-        self._ahead = [None] * self._n
-        self._here.clear()
+        self._nothing_ahead(0)
         self._first_rows = None
         skipped = self.first * self._per_step
         # What a checkpoint's epoch has behind it is read and collated again, as accelerate does.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from isoscale import limits
+from isoscale.batches import DECLARE
 from isoscale.errors import UserError
 from isoscale.kinds import DeviceSet
 from isoscale.protocol import messages as m
@@ -54,8 +55,7 @@ def check_batch(size: int, spec: JobSpec, declared: m.Declared | None, *, is_kno
         problem, remedy = "the job repeats another run, whose sizes are recorded", "leave it, or start one of its own"
         raise UserError(field="batch", value=size, problem=problem, remedy=remedy)
     if declared is None and is_known:
-        remedy = "declare them: job.loader(..., batch_sizes=(16, 32), batch_rule=...)"
-        raise UserError(field="batch", value=size, problem="the script declares no batch_sizes", remedy=remedy)
+        raise UserError(field="batch", value=size, problem="the script declares no batch_sizes", remedy=DECLARE)
     if declared is None:
         return
     if size not in declared.sizes:

@@ -81,7 +81,7 @@ def step_schedulers(kept: Iterable[tuple[str, object]], step: int, epoch: int) -
     found = []
     for name, thing in kept:
         for one in _with_parts(thing) if _is_scheduler(thing) else ():
-            if getattr(one, "last_epoch", -1) == step and any(hasattr(one, length) for length in _LENGTHS):
+            if getattr(one, "last_epoch", -1) == step and _has_length(one):
                 found.append(f"{name} ({type(one).__name__})")
     return found
 
@@ -126,6 +126,14 @@ def _has_rate(group: dict[str, Any], name: str) -> bool:
 
 def _is_scheduler(thing: object) -> bool:
     return isinstance(thing, torch.optim.lr_scheduler.LRScheduler)
+
+
+def _has_length(scheduler: Any) -> bool:
+    if any(hasattr(scheduler, length) for length in _LENGTHS):
+        return True
+    # Those of transformers are LambdaLR of functions that are told the length.
+    given = (getattr(f, "keywords", {}) for f in getattr(scheduler, "lr_lambdas", ()))
+    return any("num_training_steps" in keywords for keywords in given)
 
 
 def _with_parts(scheduler: Any) -> Iterator[Any]:

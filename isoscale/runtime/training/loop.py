@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import torch
 
-from isoscale.batches import NOT_DECLARED, BatchChange, plan_text
+from isoscale.batches import DECLARE, NOT_DECLARED, BatchChange, plan_text
 from isoscale.core.context import ContextSwitch
 from isoscale.core.engine import StepEngine
 from isoscale.core.reduction.exchange import Exchange
@@ -211,7 +211,7 @@ class TrainingLoop:
                 field="--batch-plan",
                 value=plan_text(self.spec.batch_plan),
                 problem=NOT_DECLARED,
-                remedy="declare them: job.loader(..., batch_sizes=(16, 32), batch_rule=...)",
+                remedy=DECLARE,
             )
         self._stepping, self._place = True, place
         if self.noise is not None:
