@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import torch.distributed
 
-from isoscale.runtime.transport.gloo import break_group, form_group
+from isoscale.runtime.transport.gloo import form_group
 
 
 def _all(members: int, work: Callable[[int], None]) -> tuple[float, float]:
@@ -84,7 +84,7 @@ class Group:
     def broken(self) -> float:
         """Wall-clock seconds in which one member gives the group up."""
         begun = time.perf_counter()
-        break_group(self.groups[0], 0, self.members)
+        self.groups[0].break_off()
         return time.perf_counter() - begun
 
 

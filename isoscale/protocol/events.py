@@ -10,13 +10,13 @@ import errno
 import json
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
 from isoscale.protocol.files import open_regular
 
-__all__ = ["EventLog", "read_events"]
+__all__ = ["EventLog", "parse_events", "read_events"]
 
 #: bytes that are read as one line
 _MAX_LINE = 16 * 2**20
@@ -72,13 +72,18 @@ class EventLog:
 def read_events(path: Path) -> Iterator[dict[str, Any]]:
     """Raises OSError. Lines that are no event are skipped, whatever they are."""
     with open_regular(path) as file:
-        while line := file.readline(_MAX_LINE):
-            try:
-                event = json.loads(line)
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(event, dict) and "event" in event:
-                yield event
+        yield from parse_events(iter(lambda: file.readline(_MAX_LINE), b""))
+
+
+def parse_events(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    """As `read_events`."""
+    for line in lines:
+        try:
+            event = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(event, dict) and "event" in event:
+            yield event
 
 
 def _plain(value: Any) -> Any:

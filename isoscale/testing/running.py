@@ -24,7 +24,8 @@ from isoscale import env
 from isoscale.analysis.promises import Deed, Record, Verdict, check
 from isoscale.backends.system import born
 from isoscale.errors import IsoscaleError
-from isoscale.protocol.events import read_events
+from isoscale.protocol.events import parse_events
+from isoscale.protocol.files import open_regular
 from isoscale.runtime.control.job_handle import JobHandle
 from isoscale.runtime.executor.fault_points import FaultPoint
 from isoscale.testing.looking import forks_of, handles, read_json, write_atomic
@@ -98,9 +99,9 @@ class RunningJob:
         self._cwd = Path(cwd or ".")
         self._nursery = nursery
         self._coordinator: subprocess.Popen[bytes] | ForkedChild | None = None
-        #: what was read of the event log when it was so long
+        #: what was read of the event log, up to where
         self._events: list[dict[str, Any]] = []
-        self._events_size = 0
+        self._read_to = 0
         #: pid and birth of every process that was seen
         self._seen: dict[int, int] = {}
         #: by which its control socket is known, where that has a certificate
@@ -143,11 +144,21 @@ class RunningJob:
 
     def events(self, name: str | None = None) -> list[dict[str, Any]]:
         """What the event log says so far."""
-        path = self.directory / "events.jsonl"
-        size = path.stat().st_size if path.exists() else 0
-        if size != self._events_size:
-            self._events, self._events_size = list(read_events(path)), size
+        self._read_on(self.directory / "events.jsonl")
         return [event for event in self._events if name in (None, event["event"])]
+
+    def _read_on(self, path: Path) -> None:
+        """Whoever waits looks a hundred times a second: only at what is new, and at whole lines."""
+        size = path.stat().st_size if path.exists() else 0
+        if size < self._read_to:  # another one
+            self._events, self._read_to = [], 0
+        if size > self._read_to:
+            with open_regular(path) as file:
+                file.seek(self._read_to)
+                new = file.read()
+            new = new[: new.rfind(b"\n") + 1]
+            self._read_to += len(new)
+            self._events += parse_events(new.splitlines())
 
     def step(self) -> int:
         """Committed steps, as far as a coordinator was there to write them down."""

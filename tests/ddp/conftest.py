@@ -21,10 +21,3 @@ def pool() -> Iterator[Pool]:
     pool = Pool([HERE, HERE.parent.parent])
     yield pool
     pool.close()
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _processes_start_early(request: pytest.FixtureRequest) -> None:
-    """Importing torch takes seconds: let the processes do it side by side with the first tests."""
-    if any("pool" in getattr(item, "fixturenames", ()) for item in request.session.items):
-        request.getfixturevalue("pool").grow(5)

@@ -9,15 +9,15 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from multiprocessing.connection import Pipe, wait
+from multiprocessing.connection import Listener, wait
 from pathlib import Path
 from typing import Any
+
+from tests.forked import Forked
 
 __all__ = ["Outcome", "Part", "Pool", "PoolError"]
 
@@ -93,10 +93,9 @@ class Pool:
         self.timeout_s = timeout_s
         self._import_from = [str(p) for p in import_from]
         self._directory = Path(tempfile.mkdtemp(prefix="isoscale-ddp-"))
+        self._listener = Listener(str(self._directory / "socket"), "AF_UNIX")
         self._workers: list[_Worker] = []
         self._runs = 0
-        #: wanted processes can be started ahead, so that they import torch at the same time
-        self.grow(2)
 
     def reference(self, case: str, *, workers: int, **spec: Any) -> Outcome:
         """Stock DDP, one process per logical worker."""
@@ -112,11 +111,13 @@ class Pool:
 
     def grow(self, count: int) -> None:
         while len(self._workers) < count:
-            self._workers.append(_Worker(self._import_from, self._directory / f"worker-{len(self._workers)}.log"))
+            log = self._directory / f"worker-{len(self._workers)}.log"
+            self._workers.append(_Worker(self._import_from, log, self._listener))
 
     def close(self) -> None:
         for worker in self._workers:
             worker.kill()
+        self._listener.close()
         shutil.rmtree(self._directory, ignore_errors=True)
 
     def _run(self, how: str, case: str, shares: tuple[int, ...], spec: dict[str, Any]) -> list[Part]:
@@ -161,24 +162,16 @@ class Pool:
 
 
 class _Worker:
-    def __init__(self, import_from: list[str], log: Path) -> None:
-        self._import_from, self._log = import_from, log
-        self.connection, theirs = Pipe()
+    def __init__(self, import_from: list[str], log: Path, listener: Listener) -> None:
+        self._import_from, self._log, self._listener = import_from, log, listener
         self.alive = True
         script = Path(__file__).with_name("ddp_worker.py")
-        environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
-        with log.open("ab") as file:
-            self._process = subprocess.Popen(
-                [sys.executable, str(script), str(theirs.fileno()), *import_from],
-                pass_fds=[theirs.fileno()],
-                stdout=file,
-                stderr=file,
-                env=environment,
-            )
-        theirs.close()
+        environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo"}
+        self._process = Forked(script, str(listener.address), *import_from, log=log, environment=environment)
+        self.connection = listener.accept()
 
     def replacement(self) -> _Worker:
-        return _Worker(self._import_from, self._log)
+        return _Worker(self._import_from, self._log, self._listener)
 
     def send(self, command: dict[str, Any]) -> None:
         self._at = self._log.stat().st_size
@@ -189,8 +182,7 @@ class _Worker:
             return self.connection.recv()
         except (EOFError, ConnectionError):
             self.kill()
-            code = self._process.returncode
-            return PoolError(f"the process died with exit code {code}\n{self._tail()}")
+            return PoolError(f"the process died with exit code {self._process.poll()}\n{self._tail()}")
 
     def last_words(self) -> str:
         """Where it stands: faulthandler answers the signal with the stacks of all threads."""
@@ -202,7 +194,6 @@ class _Worker:
         if self.alive:
             self.alive = False
             self._process.kill()
-            self._process.wait()
             self.connection.close()
 
     def _tail(self, characters: int = 3000) -> str:

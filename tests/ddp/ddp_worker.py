@@ -1,4 +1,4 @@
-"""One process of the pool: reads commands from a pipe, runs cases, answers with what came out or with the error."""
+"""One process of the pool: reads commands from a socket, runs cases, answers with what came out or with the error."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Client
 from pathlib import Path
 from typing import Any
 
@@ -198,7 +198,7 @@ def answer(command: dict[str, Any]) -> Any:
 
 
 def main() -> None:
-    connection = Connection(int(sys.argv[1]))
+    connection = Client(sys.argv[1], "AF_UNIX")
     gc.freeze()  # torch itself is never garbage; the collections between cases are about cases
     while True:
         reset()

@@ -7,12 +7,9 @@ at a time. Then its Python blocks run there, all in one process.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
-import select
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -24,15 +21,11 @@ from typing import Any
 import pytest
 
 from isoscale import env
-from isoscale.backends.local import training_environment
-from isoscale.backends.seam import Launch
-from isoscale.backends.warm_sharing import Lender, sharing_directory
-from isoscale.kinds import profile_named
 from isoscale.protocol.events import read_events
 from tests.docs.pages import ROOT, Block, all_blocks, commands
+from tests.forked import Forked
 
 _TIMEOUT_S = 250
-_RUN = "runpy.run_path(sys.argv[0], run_name='__main__')"
 
 
 @dataclass
@@ -112,24 +105,13 @@ def _run_python(blocks: list[Block], directory: Path) -> list[str]:
     requests, answers, log = (directory / f".blocks-{name}" for name in ("requests", "answers", "log"))
     requests.write_text(json.dumps([{"text": block.text, "raises": block.directive == "raises"} for block in blocks]))
     program = Path(__file__).with_name("run_blocks.py")
-    launch = Launch(
-        command=(sys.executable, str(program), str(requests), str(answers)),
-        entry="isoscale.testing.conformance:run_text",
-        arguments=(f"import runpy, sys; sys.argv = {[str(program), str(requests), str(answers)]}; {_RUN}",),
-        environment=training_environment(_environment(), profile_named("native"), 1),
-        cwd=directory,
-        log=log,
-    )
-    parent = Lender(sharing_directory()).borrow(launch.environment)
-    with log.open("wb") as output:
-        handle = os.pidfd_open(asyncio.run(parent.fork(launch, output)))
-    parent.close()
-    ended = select.select([handle], [], [], _TIMEOUT_S)[0]
-    if not ended:
-        signal.pidfd_send_signal(handle, signal.SIGKILL)
-    os.close(handle)
-    assert ended, f"blocks of {blocks[0].page} take longer than {_TIMEOUT_S} s"
-    assert answers.exists(), log.read_text()
+    process = Forked(program, str(requests), str(answers), log=log, cwd=directory, environment=_environment())
+    try:
+        process.wait(_TIMEOUT_S)
+    except TimeoutError as error:
+        process.kill()
+        raise AssertionError(f"blocks of {blocks[0].page} take longer than {_TIMEOUT_S} s") from error
+    assert answers.exists(), process.output
     found: list[str] = json.loads(answers.read_text())
     return found
 

@@ -8,11 +8,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from isoscale.runtime.control.job_handle import RequestRefusedError
-from isoscale.testing import RunningJob, faults
+from isoscale.testing import Nursery, RunningJob, faults, start
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(900)]
 
@@ -214,15 +215,17 @@ def test_the_coordinator_dies_while_an_executor_waits_at_the_last_checkpoint(
     assert nothing_was_done_again(job)
 
 
-def test_a_stop_before_training_begins(begin: Begin) -> None:
-    job = begin(executors=1)
-    job.wait_for(lambda: (job.directory / "control" / "coordinator.json").exists(), "the coordinator")
-    with job.handle() as handle:
-        with pytest.raises(RequestRefusedError, match="training has not begun"):
-            handle.checkpoint()
-        assert handle.stop(wait=True)["detail"] == "no step was trained"
-    assert job.wait() == 130
-    assert "isoscale: stopped on request before the first step; isoscale resume " in job.output()
+def test_a_stop_before_training_begins(nursery: Nursery, tmp_path: Path) -> None:
+    script = tmp_path / "slow.py"
+    script.write_text("import time\ntime.sleep(600)  # with the script in hand it could begin at any time\n")
+    with start(script, out=tmp_path / "run", executors=1, nursery=nursery) as job:
+        job.wait_for(lambda: (job.directory / "control" / "coordinator.json").exists(), "the coordinator")
+        with job.handle() as handle:
+            with pytest.raises(RequestRefusedError, match="training has not begun"):
+                handle.checkpoint()
+            assert handle.stop(wait=True)["detail"] == "no step was trained"
+        assert job.wait() == 130
+        assert "isoscale: stopped on request before the first step; isoscale resume " in job.output()
 
 
 def test_a_stop_while_newcomers_of_a_plan_are_waited_for(begin: Begin, ends_the_same: EndsTheSame) -> None:

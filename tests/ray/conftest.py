@@ -17,9 +17,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     deselect_network(config, items, Path(__file__).parent)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def nodes() -> Iterator[Nodes]:
-    """One cluster for all tests of this folder: starting it is what costs time."""
+    """One cluster for all tests of a file: starting it takes time, and a node costs some as long as it is there."""
     made = Nodes()
     os.environ[ADDRESS] = made.address
     yield made

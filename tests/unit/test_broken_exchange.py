@@ -1,61 +1,66 @@
+"""Exchanges that are given up: whoever waits in one wakes, whatever gloo makes of it."""
+
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+import contextlib
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.forked import Forked
+
 pytestmark = pytest.mark.processes
+
+
+@contextlib.contextmanager
+def ranks(script: str, count: int, directory: Path, *arguments: str) -> Iterator[list[Forked]]:
+    program = Path(__file__).with_name(script)
+    started: list[Forked] = []
+    try:
+        for index in range(count):
+            log = directory / f"rank-{index}.log"
+            started.append(Forked(program, str(index), str(directory), *arguments, log=log))
+        yield started
+    finally:
+        for process in started:
+            process.kill()
 
 
 def test_a_broken_exchange_wakes_all_who_wait_and_closes_its_sockets(tmp_path: Path) -> None:
     """Also: bytes of changing sizes from everybody, and large messages of a size that only the sender knows."""
-    script, root = Path(__file__).with_name("exchange_rank.py"), Path(__file__).parents[2]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)}
-    processes = [
-        subprocess.Popen(
-            [sys.executable, str(script), str(index), str(tmp_path)],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for index in range(2)
-    ]
-    try:
-        stories = [process.communicate(timeout=100) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-    assert [process.returncode for process in processes] == [0, 0], stories
-    assert "breaker done" in stories[0][0]
-    assert "peer broken" in stories[1][0]
+    with ranks("exchange_rank.py", 2, tmp_path) as processes:
+        codes = [process.wait(100) for process in processes]
+        stories = [process.output for process in processes]
+    assert codes == [0, 0], stories
+    assert "breaker done" in stories[0]
+    assert "peer broken" in stories[1]
 
 
 def test_one_who_waits_for_a_silent_peer_wakes_although_another_one_is_gone(tmp_path: Path) -> None:
     """gloo closes all connections when a wait exceeds its time limit; none does where the peer is known to be gone."""
-    script, root = Path(__file__).with_name("apart_rank.py"), Path(__file__).parents[2]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)}
-    processes = [
-        subprocess.Popen(
-            [sys.executable, str(script), str(index), str(tmp_path)], env=environment, stdout=subprocess.PIPE, text=True
-        )
-        for index in range(3)
-    ]
-    first, gone, silent = processes
-    try:
+    with ranks("apart_rank.py", 3, tmp_path) as (first, gone, silent):
         gone.wait(60)
-        while Path(f"/proc/{silent.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
-            assert silent.poll() is None
-            time.sleep(0.01)
+        until_stopped(silent)
         (tmp_path / "others are gone").touch()
-        story, _ = first.communicate(timeout=100)
-    finally:
-        for process in processes:
-            process.kill()
-            process.communicate()
-    assert story == "woken\n"
+        first.wait(100)
+        assert first.output == "woken\n"
+
+
+@pytest.mark.parametrize("story", ["sends", "receives", "sums"])
+def test_one_who_waits_for_a_message_that_is_half_way_wakes(tmp_path: Path, story: str) -> None:
+    """gloo closes the connection, and forgets whoever waits for the rest."""
+    with ranks("half_way_rank.py", 2, tmp_path, story) as (first, other):
+        if story != "receives":
+            until_stopped(other)
+            (tmp_path / "stopped").touch()
+        first.wait(100)
+        assert first.output == "woken\n"
+
+
+def until_stopped(process: Forked) -> None:
+    stat = Path(f"/proc/{process.pid}/stat")
+    while stat.read_text().rpartition(")")[2].split()[0] != "T":
+        assert process.poll() is None, process.output
+        time.sleep(0.01)

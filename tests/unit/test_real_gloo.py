@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ import pytest
 import torch
 
 from isoscale.core.reduction.orders import ring_sum, tree_sum
+from tests.forked import Forked
 from tests.unit.gloo_rank import DTYPES, SPECIAL_SIZE, addend, cases
 from tests.unit.simulated import bits, same_bits
 
@@ -23,21 +22,18 @@ pytestmark = pytest.mark.processes
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     """What three real processes got, in one start: sums and DDP averages over two and over three of them."""
     directory = tmp_path_factory.mktemp("gloo")
-    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
     script = Path(__file__).with_name("gloo_rank.py")
     processes = [
-        subprocess.Popen(
-            [sys.executable, str(script), str(rank), str(directory)], env=environment, stderr=subprocess.PIPE, text=True
-        )
+        Forked(script, str(rank), str(directory), log=directory / f"rank-{rank}.log", environment=environment)
         for rank in range(3)
     ]
     try:
-        stories = [process.communicate(timeout=90)[1] for process in processes]
+        codes = [process.wait(90) for process in processes]
     finally:
         for process in processes:
             process.kill()
-            process.wait()
-    assert [process.returncode for process in processes] == [0, 0, 0], stories
+    assert codes == [0, 0, 0], [process.output for process in processes]
     return [torch.load(directory / f"rank-{rank}.pt", weights_only=True) for rank in range(3)]
 
 

@@ -100,7 +100,7 @@ def test_a_browser_that_cannot_come_is_told_and_harms_nobody(tree: Tree) -> None
         (folder / name).symlink_to(shutil.which(name) or "")
     (folder / "id").write_text("#!/bin/bash\necho 1000\n")
     (folder / "id").chmod(0o755)
-    added, _ = tree.setup("--browser", PATH=str(folder))
+    (added,) = tree.setup("--browser", PATH=str(folder))
     assert added.endswith("-e .[browser]")
     assert "no Chromium: this is not root" in tree.said
     assert "apt-get install chromium" in tree.said

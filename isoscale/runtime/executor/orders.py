@@ -36,15 +36,13 @@ class Formed:
     """What this executor has of a generation's group."""
 
     exchange: Exchange | None = None
-    #: a group of its own for the state, where nobody who has it stays, and the order that it was formed by
+    #: a group of its own for the state, where nobody who has it stays
     handover: Any = None
-    order: m.Prepare | None = None
 
     def break_off(self) -> None:
         groups.break_off(self.exchange)
         if self.handover is not None:
-            assert self.order is not None
-            groups.break_off_handover(self.handover, self.order)
+            groups.break_off_handover(self.handover)
 
 
 class Orders:
@@ -112,7 +110,7 @@ class Orders:
 
     def form(self, order: m.Prepare) -> None:
         """On a thread of its own: the group of the next generation, beside training."""
-        formed = Formed(order=order)
+        formed = Formed()
         try:
             if order.index >= 0:
                 formed.exchange = self.connect(order)

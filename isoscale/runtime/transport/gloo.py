@@ -22,7 +22,7 @@ import os
 import struct
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from datetime import timedelta
 from typing import Any
 
@@ -32,21 +32,21 @@ import torch.distributed
 from isoscale.core.reduction.exchange import ExchangeBrokenError
 from isoscale.core.reduction.gradients import FlatBucket, RingBucket, TreeSums
 from isoscale.core.reduction.orders import Chunk, combine_subtrees, local_subtrees
+from isoscale.runtime.transport.group import TIMEOUT, Group
 from isoscale.runtime.transport.rendezvous import open_store
 from isoscale.types import Placement
 
-__all__ = ["GlooExchange", "break_group", "connect", "form_group", "receive_blob", "send_blob"]
+__all__ = ["GlooExchange", "connect", "form_group", "receive_blob", "send_blob"]
 
 # torch ships no complete type stubs for process groups.
 dist: Any = torch.distributed
 
-_TIMEOUT = timedelta(minutes=30)
 #: how long a member waits for the others when a group is formed; one that never comes blocks a thread as long as this
 _FORMING_TIMEOUT = timedelta(seconds=20)
 #: how many bytes of a message of `gather_bytes` count
 _SIZE = struct.Struct("<q")
-#: tags of `send_blob` and of the receive that breaks a group lie above those of buckets
-_BLOB_TAG, _BREAKING_TAG = 2**30, 2**30 + 2
+#: tags of `send_blob` lie above those of buckets
+_BLOB_TAG = 2**30
 
 
 def connect(place: str, placement: Placement, index: int, *, host: str = "127.0.0.1") -> GlooExchange:
@@ -57,7 +57,7 @@ def connect(place: str, placement: Placement, index: int, *, host: str = "127.0.
     return GlooExchange(form_group(place, index, placement.num_executors, host), placement, index)
 
 
-def form_group(place: str, index: int, size: int, host: str) -> Any:
+def form_group(place: str, index: int, size: int, host: str) -> Group:
     _freeze_in_forks()
     options = dist.ProcessGroupGloo._Options()
     options._devices = [dist.ProcessGroupGloo.create_device(hostname=host)]
@@ -65,10 +65,10 @@ def form_group(place: str, index: int, size: int, host: str) -> Any:
     try:
         store = open_store(place, size, _FORMING_TIMEOUT)
         group = dist.ProcessGroupGloo(store, index, size, options)
-        group._set_default_timeout(_TIMEOUT)
+        group._set_default_timeout(TIMEOUT)
     except RuntimeError as error:
         raise ExchangeBrokenError(f"the group was not formed: {_first_line(error)}") from error
-    return group
+    return Group(group, index, size)
 
 
 @functools.cache
@@ -78,50 +78,44 @@ def _freeze_in_forks() -> None:
     os.register_at_fork(after_in_child=gc.freeze)
 
 
-def send_blob(group: Any, blob: torch.Tensor, target: int) -> None:
+def send_blob(group: Group, blob: torch.Tensor, target: int) -> None:
     """A large message of a size that the receiver does not know."""
-    with _breaking():
-        size = group.send([torch.tensor([blob.numel()])], target, _BLOB_TAG)
-        data = group.send([blob], target, _BLOB_TAG + 1)
-        _wait(size)
-        _wait(data)
+
+    def send() -> None:
+        with _breaking():
+            size = group.send([torch.tensor([blob.numel()])], target, _BLOB_TAG)
+            data = group.send([blob], target, _BLOB_TAG + 1)
+            _wait(size)
+            _wait(data)
+
+    group.run(send)
 
 
-def receive_blob(group: Any, source: int) -> torch.Tensor:
-    with _breaking():
-        size = torch.zeros(1, dtype=torch.int64)
-        _wait(group.recv([size], source, _BLOB_TAG))
-        blob = torch.empty(int(size), dtype=torch.uint8)
-        _wait(group.recv([blob], source, _BLOB_TAG + 1))
-        return blob
+def receive_blob(group: Group, source: int) -> torch.Tensor:
+    def receive() -> torch.Tensor:
+        with _breaking():
+            size = torch.zeros(1, dtype=torch.int64)
+            _wait(group.recv([size], source, _BLOB_TAG))
+            blob = torch.empty(int(size), dtype=torch.uint8)
+            _wait(group.recv([blob], source, _BLOB_TAG + 1))
+            return blob
 
-
-def break_group(group: Any, index: int, size: int) -> None:
-    """End every operation of a group, in all threads, and close its sockets.
-
-    gloo's own abort leaves operations waiting; a wait that runs into its time limit makes it close everything. None
-    does for a peer that is known to be gone, and another one may be alive and silent: so each of them is waited for.
-    """
-    for peer in range(size if group is not None else 0):
-        if peer != index:
-            with contextlib.suppress(RuntimeError):
-                group.recv([torch.zeros(1)], peer, _BREAKING_TAG).wait(timedelta(milliseconds=1))
+    return group.run(receive)
 
 
 class GlooExchange:
     overlaps = True
 
-    def __init__(self, group: Any, placement: Placement, index: int) -> None:
+    def __init__(self, group: Group | None, placement: Placement, index: int) -> None:
+        """Without a group it is broken from the beginning."""
         self.placement = placement
         self.index = index
         self.native = placement.num_executors == placement.num_logical_workers
-        self.broken = False
-        self.group = group
+        self.broken = group is None
+        self.group: Any = group
         self._sequence = 0
         #: bytes that a message of `gather_bytes` has room for
         self._room = 0
-        # Sums keep denormals, as gloo's own threads do, whatever the user set for the main thread.
-        self._beside = ThreadPoolExecutor(1, "exchange", initializer=torch.set_flush_denormal, initargs=(False,))
         ranks = range(placement.num_executors)
         n = placement.num_logical_workers
         self._nodes = [local_subtrees(placement.ranks_of(e), n) for e in ranks]
@@ -129,12 +123,15 @@ class GlooExchange:
     def break_off(self) -> None:
         """Make every call raise `ExchangeBrokenError`, those that wait now included. From any thread."""
         self.broken = True
-        break_group(self.group, self.index, self.placement.num_executors)
+        group = self.group
+        if group is not None:
+            group.break_off()
 
     def submit(self, work: Callable[[], None]) -> Future[None]:
         if self.broken:
             raise ExchangeBrokenError("given up")
-        return self._beside.submit(work)
+        future: Future[None] = self.group.submit(work)
+        return future
 
     def all_reduce(self, flat: torch.Tensor) -> Callable[[], None]:
         with self._calls():
@@ -143,7 +140,8 @@ class GlooExchange:
 
     def ring(self, bucket: RingBucket, addends: Mapping[int, FlatBucket], memory: FlatBucket) -> FlatBucket:
         with self._calls():
-            return self._ring(bucket, addends, memory)
+            done: FlatBucket = self.group.run(lambda: self._ring(bucket, addends, memory))
+            return done
 
     def _ring(self, bucket: RingBucket, addends: Mapping[int, FlatBucket], memory: FlatBucket) -> FlatBucket:
         executors, me, total = self.placement.num_executors, self.index, memory.flat
@@ -178,7 +176,8 @@ class GlooExchange:
 
     def tree(self, sums: TreeSums, memory: FlatBucket | None, scale: float) -> FlatBucket:
         with self._calls():
-            return self._tree(sums, memory, scale)
+            done: FlatBucket = self.group.run(lambda: self._tree(sums, memory, scale))
+            return done
 
     def _tree(self, sums: TreeSums, memory: FlatBucket | None, scale: float) -> FlatBucket:
         assert memory is not None
@@ -204,7 +203,7 @@ class GlooExchange:
 
     def sum_int64(self, payload: torch.Tensor) -> None:
         with self._calls():
-            _wait(self.group.allreduce([payload]))
+            self.group.wait(self.group.allreduce([payload]))
 
     def start_sum_int64(self, payload: torch.Tensor) -> Callable[[], None]:
         with self._calls():
@@ -216,7 +215,7 @@ class GlooExchange:
             for tensor in tensors:
                 options = dist.BroadcastOptions()
                 options.rootRank = source
-                _wait(self.group.broadcast([tensor], options))
+                self.group.wait(self.group.broadcast([tensor], options))
 
     def gather_bytes(self, data: bytes) -> list[bytes]:
         return self.start_gather_bytes(data)()
@@ -259,7 +258,6 @@ class GlooExchange:
         """Close beside whatever comes next; `memory` lives until no message can arrive in it any more."""
         if self.broken:
             self.break_off()
-        self._beside.shutdown(wait=False, cancel_futures=True)
         remains = [self.group, memory]
         self.group = None
         # Forgetting a group joins its threads.
@@ -267,7 +265,7 @@ class GlooExchange:
 
     def _finish(self, work: Any) -> None:
         with self._calls():
-            _wait(work)
+            self.group.wait(work)
 
     @contextlib.contextmanager
     def _calls(self) -> Iterator[None]:
@@ -334,5 +332,6 @@ def _first_line(error: Exception) -> str:
 
 
 def _wait(work: Any) -> None:
+    """For a message, on the group's thread."""
     # Said each time: messages from one to another know no limit but the one that the group was formed with.
-    work.wait(_TIMEOUT)
+    work.wait(TIMEOUT)

@@ -37,9 +37,7 @@ def without_group(order: m.Begin) -> Exchange:
     """What stands for a group that could not be formed: its first use finds that out."""
     from isoscale.runtime.transport.gloo import GlooExchange
 
-    exchange = GlooExchange(None, Placement(shares=order.shares), order.index)
-    exchange.broken = True
-    return exchange
+    return GlooExchange(None, Placement(shares=order.shares), order.index)
 
 
 def unreachable(order: m.Prepare | m.Recover) -> tuple[int, ...]:
@@ -81,9 +79,6 @@ def break_off(exchange: Exchange | None) -> None:
         exchange.broken = True
 
 
-def break_off_handover(group: Any, order: m.Prepare) -> None:
+def break_off_handover(group: Any) -> None:
     """As `break_off`, for what `connect_handover` gave."""
-    from isoscale.runtime.transport.gloo import break_group
-
-    place = _place_in_handover(order), len(order.senders) + 1
-    threading.Thread(target=break_group, args=(group, *place), name="break off", daemon=True).start()
+    threading.Thread(target=group.break_off, name="break off", daemon=True).start()

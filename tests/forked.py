@@ -1,0 +1,92 @@
+"""Programs of tests that need torch, forked from the warm parent that all tests share: importing it takes seconds."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import select
+import signal
+import sys
+import time
+from pathlib import Path
+
+from isoscale.backends.local import training_environment
+from isoscale.backends.seam import Launch
+from isoscale.backends.warm_sharing import Lender, sharing_directory
+from isoscale.kinds import profile_named
+
+__all__ = ["Forked"]
+
+ROOT = Path(__file__).resolve().parents[1]
+_RUN = "import runpy, sys; sys.argv, sys.path[:0] = {}, {}; runpy.run_path(sys.argv[0], run_name='__main__')"
+
+
+class Forked:
+    """`python PROGRAM ARGUMENT...` with one thread; what tests need of `subprocess.Popen`. Its output goes to `log`."""
+
+    def __init__(
+        self,
+        program: Path,
+        *arguments: str,
+        log: Path,
+        cwd: Path | None = None,
+        environment: dict[str, str] | None = None,
+    ) -> None:
+        command = [str(program), *arguments]
+        path = [str(program.parent), str(ROOT)]
+        launch = Launch(
+            command=(sys.executable, *command),
+            entry="isoscale.testing.conformance:run_text",
+            arguments=(_RUN.format(command, path),),
+            environment=training_environment(environment or dict(os.environ), profile_named("native"), 1),
+            cwd=cwd or Path.cwd(),
+            log=log,
+        )
+        self._log = log
+        self._keeper = Lender(sharing_directory())
+        self._code: int | None = None
+        parent = self._keeper.borrow(launch.environment)
+        with log.open("ab") as output:
+            self.pid = asyncio.run(parent.fork(launch, output))
+            self._handle = os.pidfd_open(self.pid)
+        parent.close()
+
+    @property
+    def output(self) -> str:
+        return self._log.read_text(errors="replace")
+
+    def poll(self) -> int | None:
+        """The exit code, or minus a signal's number; None while it runs."""
+        return self._look(0)
+
+    def wait(self, timeout: float) -> int:
+        """Raises TimeoutError."""
+        code = self._look(timeout)
+        if code is None:
+            raise TimeoutError(f"process {self.pid} runs on after {timeout:.0f} s: {self.output}")
+        return code
+
+    def send_signal(self, number: signal.Signals) -> None:
+        if self._code is None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._handle, number)
+
+    def kill(self) -> None:
+        """Returns when it is gone."""
+        self.send_signal(signal.SIGKILL)
+        self.wait(60)
+
+    def _look(self, timeout: float) -> int | None:
+        if self._code is None and select.select([self._handle], [], [], timeout)[0]:
+            os.close(self._handle)
+            self._code = self._ended()
+        return self._code
+
+    def _ended(self) -> int:
+        """Its parent is the keeper, which may take a moment to hear of it."""
+        deadline = time.monotonic() + 20
+        while (code := self._keeper.how_ended(self.pid)) is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert code is not None, f"nobody knows how process {self.pid} ended: {self.output}"
+        return code
