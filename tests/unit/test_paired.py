@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.overhead.paired import Sample, compare
+from benchmarks.lib.paired import Sample, compare
 
 
 def block(noise: list[float], over: float, control: float = 1.0) -> dict[str, list[Sample]]:
