@@ -258,9 +258,9 @@ class Service:
 
     # ---- devices ----
 
-    def lend(self, caller: Caller, node: str, count: int) -> NodeShown:
-        """Devices that were reclaimed are the service's again."""
-        self._lending.lend(caller, node, count)
+    def lend(self, caller: Caller, node: str, count: int, devices: tuple[str, ...] = ()) -> NodeShown:
+        """Devices that were reclaimed are the service's again: so many, or these."""
+        self._lending.lend(caller, node, count, devices)
         return next(one for one in self.desk.nodes(caller) if one.name == node)
 
     def reclaim(
