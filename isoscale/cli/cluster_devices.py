@@ -49,7 +49,7 @@ def lend(
     count: Annotated[
         int | None,
         typer.Argument(
-            metavar="[COUNT]",
+            metavar="COUNT",
             help="Devices; as many as are named, if --device is given.",
             show_default=False,
             callback=in_range(limits.EXECUTORS),
