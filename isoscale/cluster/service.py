@@ -293,7 +293,7 @@ class Service:
         live = self._engine.live.get(job)
         if live is None:
             return False
-        live.verdict = verdict(error, failures, live.record.submission.retries)
+        live.verdict, live.failures = verdict(error, failures, live.record.submission.retries), failures
         return live.verdict.again
 
     def _on_broken(self, error: BaseException) -> None:

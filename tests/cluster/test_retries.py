@@ -22,7 +22,7 @@ from isoscale.testing import short_job_path
 mark, error = pathlib.Path(sys.argv[1]), sys.argv[2]
 if error == "ValueError" or not mark.exists():
     mark.touch()
-    raise {"ValueError": ValueError, "RuntimeError": RuntimeError}[error]("Connection reset by peer")
+    raise ValueError("not this one") if error == "ValueError" else RuntimeError("Connection reset by peer")
 sys.argv = [str(short_job_path()), "1"]
 runpy.run_path(str(short_job_path()), run_name="__main__")
 """
