@@ -36,8 +36,8 @@ class Served:
         until(look, f"{job} trains on {devices} devices from step {step} on")
 
     def processor_s(self) -> float:
-        """That the service has taken so far, by the clock that the system keeps of its process: /proc counts in ticks of
-        10 ms, of which one would be 5 % of a fifth of a second."""
+        """That the service has taken so far, by the clock that the system keeps of every process: /proc counts in ticks
+        of 10 ms, of which one is 5 % of a fifth of a second."""
         return time.clock_gettime(~self.pid << 3 | 2)
 
 
