@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -37,9 +36,9 @@ class Served:
         until(look, f"{job} trains on {devices} devices from step {step} on")
 
     def processor_s(self) -> float:
-        """That the service has taken so far."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        """That the service has taken so far, by the clock that the system keeps of every process: /proc counts in ticks
+        of 10 ms, of which one is 5 % of a fifth of a second."""
+        return time.clock_gettime(~self.pid << 3 | 2)
 
 
 @contextlib.contextmanager

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
 from typing import Annotated
 
 import msgspec
@@ -13,8 +17,14 @@ from isoscale.cli.cluster_options import AsJson, Ca, ClusterOption, TokenFile, c
 from isoscale.cli.cluster_view import device_table
 from isoscale.cli.numbers import in_range
 from isoscale.cli.progress import count as counted
+from isoscale.cluster.client import Client
+from isoscale.cluster.values import NodeShown
+from isoscale.errors import IsoscaleError, UserError
 
-__all__ = ["devices", "lend", "reclaim"]
+__all__ = ["devices", "lend", "reclaim", "waits_for"]
+
+#: between two looks at what a reclaim waits for
+_LOOK_S = 1.0
 
 Node = Annotated[str, typer.Argument(metavar="NODE", help="As isoscale devices names it.", show_default=False)]
 Count = Annotated[
@@ -34,9 +44,32 @@ def devices(
         Console().print(device_table(nodes))
 
 
-def lend(node: Node, count: Count, cluster: ClusterOption = None, token_file: TokenFile = None, ca: Ca = None) -> None:
+def lend(
+    node: Node,
+    count: Annotated[
+        int | None,
+        typer.Argument(
+            metavar="COUNT",
+            help="Devices; as many as are named, if --device is given.",
+            show_default=False,
+            callback=in_range(limits.EXECUTORS),
+        ),
+    ] = None,
+    device: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ID", help="This one, as isoscale devices names it (may be given again).", show_default=False
+        ),
+    ] = None,
+    cluster: ClusterOption = None,
+    token_file: TokenFile = None,
+    ca: Ca = None,
+) -> None:
     """Lend devices of a node to the service: those that were reclaimed before."""
-    shown = connect(cluster, token_file, ca).lend(node, count)
+    if count is None and not device:
+        remedy = "give COUNT, or --device"
+        raise UserError(field="COUNT", value="not given", problem="neither a number nor devices", remedy=remedy)
+    shown = connect(cluster, token_file, ca).lend(node, count or 0, devices=device or ())
     typer.echo(f"{shown.name}: {counted(shown.num_ours, 'device')} of {shown.num_devices} for jobs")
 
 
@@ -58,8 +91,42 @@ def reclaim(
 ) -> None:
     """Take devices of a node back from the service; returns when they are free."""
     client = connect(cluster, token_file, ca)
-    done = client.reclaim(node, count, within, force=force)
+    with _told(connect(cluster, token_file, ca), node, count):
+        done = client.reclaim(node, count, within, force=force)
     late = " (later than asked)" if done.late else ""
     typer.echo(
         f"free after {done.seconds:.2f} s{late}: {' '.join(done.devices)}; abandoned work {done.abandoned_s:.2f} s"
     )
+
+
+@contextlib.contextmanager
+def _told(client: Client, node: str, count: int) -> Iterator[None]:
+    """What is waited for, on stderr, whenever that changes: a call that waits an hour should say for whom."""
+    console, over = Console(stderr=True, highlight=False), threading.Event()
+
+    def watch() -> None:
+        before, begun = "", time.monotonic()
+        while not over.wait(_LOOK_S):
+            with contextlib.suppress(IsoscaleError, OSError):
+                shown = next((one for one in client.devices() if one.name == node), None)
+                line = waits_for(shown, count) if shown is not None else ""
+                if line != before and not over.is_set():
+                    console.print(f"{time.monotonic() - begun:.0f} s: {line}", style="dim", soft_wrap=True)
+                    before = line
+
+    watcher = threading.Thread(target=watch, name="reclaim", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join(_LOOK_S)
+
+
+def waits_for(node: NodeShown, count: int) -> str:
+    """Who still has to let go, in words; holders that the asker may not know of are "others"."""
+    leaving = [device for device in node.devices if device.state == "releasing"]
+    if not leaving:
+        return f"waiting for {counted(count, 'device')} of {node.name}; jobs are being told"
+    who = ", ".join(f"{device.job or 'another'} to leave {device.id}" for device in leaving)
+    return f"waiting for {who}"

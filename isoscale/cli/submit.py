@@ -81,7 +81,7 @@ def submit(
     retries: Annotated[
         int,
         typer.Option(
-            help="Start it again so often after an error of its own.",
+            help="Start it again so often after an error that another try may cure.",
             rich_help_panel=_SHARE,
             callback=in_range(limits.RETRIES),
         ),

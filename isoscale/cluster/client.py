@@ -169,8 +169,10 @@ class Client:
     def devices(self) -> list[NodeShown]:
         return self._call("GET", "/api/devices", list[NodeShown])
 
-    def lend(self, node: str, count: int) -> NodeShown:
-        return self._call("POST", f"/api/nodes/{quote(node, safe='')}/lend", NodeShown, body=_json(count=count))
+    def lend(self, node: str, count: int = 0, *, devices: Sequence[str] = ()) -> NodeShown:
+        """So many of the devices that are away, or these."""
+        body = _json(count=count, devices=tuple(devices))
+        return self._call("POST", f"/api/nodes/{quote(node, safe='')}/lend", NodeShown, body=body)
 
     def reclaim(self, node: str, count: int, within_s: float | None = None, *, force: bool = False) -> Reclaimed:
         """Returns when the devices are free, however often the service is restarted meanwhile."""

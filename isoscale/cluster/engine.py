@@ -19,22 +19,23 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from isoscale.cluster import coordinator, faults
+from isoscale.cluster import faults
 from isoscale.cluster.adoption import wishes
 from isoscale.cluster.bundle import Codes
 from isoscale.cluster.change_costs import ChangeCosts
 from isoscale.cluster.desk import write_ended
 from isoscale.cluster.forecast import KnownJob
+from isoscale.cluster.hands import Hands
 from isoscale.cluster.learning import Learner
 from isoscale.cluster.live import Live
 from isoscale.cluster.outcome import Outcome
+from isoscale.cluster.outlook import known_jobs, loss
 from isoscale.cluster.picture import Estimate, Picture
-from isoscale.cluster.process import Executors, LocalExecutors
 from isoscale.cluster.publishing import later, picture_of
 from isoscale.cluster.recording import Recorder
 from isoscale.cluster.requests import asked_of, has_passed, learned, progress_of, submission_of
 from isoscale.cluster.retrying import class_of
-from isoscale.cluster.run import Ended, Run, Seen, Unwritten
+from isoscale.cluster.run import Ended, Seen, Unwritten
 from isoscale.cluster.state_directory import job_directory
 from isoscale.cluster.store import Store, SupersededError
 from isoscale.cluster.values import JobRecord, State
@@ -42,14 +43,11 @@ from isoscale.protocol.status import JobStatus
 from isoscale.scheduling.driver import Driver
 from isoscale.scheduling.driving import (
     CancelAsked,
-    CancelRun,
     GrantReported,
     Happening,
     Instruction,
-    KillRun,
     Launch,
     PauseAsked,
-    PauseRun,
     ResumeAsked,
     ReturnDevices,
     RunEnded,
@@ -93,7 +91,7 @@ class Engine:
         on_broken: Callable[[BaseException], None] = lambda error: None,
     ) -> None:
         """`on_broken`: the engine cannot go on, and the service must end."""
-        self._store, self._state, self._driver, self._codes = store, state, driver, codes
+        self._store, self._state, self._driver = store, state, driver
         self._cluster: Cluster = driver.controller.cluster
         self.device_names = devices
         self._now = now
@@ -104,14 +102,10 @@ class Engine:
         self._recorder = Recorder(store, driver)
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.live: dict[str, Live] = {}
-        self._runs: dict[str, Run] = {}
+        #: by which instructions are carried out
+        self.hands = Hands(state, self.live, codes, self._recorder, self._cores, self.post, now)
         #: devices that are not ours
         self.away: set[str] = set()
-        #: environment of coordinators
-        self.variables: Mapping[str, str] = {}
-        #: where their executors run, and how to find those
-        self.settings = coordinator.SETTINGS
-        self.executors: Executors = LocalExecutors()
         self.estimates: Mapping[str, Estimate] = {}
         #: called after a turn that changed something
         self.on_change: Callable[[], None] = lambda: None
@@ -154,10 +148,7 @@ class Engine:
         self._inbox.put(None)
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join(10)
-        for run in self._runs.values():
-            run.close()
-        for run in self._runs.values():
-            run.join(6)
+        self.hands.close()
 
     @property
     def is_well(self) -> bool:
@@ -230,11 +221,13 @@ class Engine:
         for instruction in instructions:
             if isinstance(instruction, StateChanged) and instruction.job in self.live:
                 self._time_start(self.live[instruction.job], instruction, now)
-            self._perform(instruction)
+            self.hands.perform(instruction)
+            if isinstance(instruction, ReturnDevices):
+                self.away.update(instruction.devices)
+                self._on_returned(instruction)
         for job in ended:
             self._bury(job)
-        for job in [job for job in self._runs if job not in self.live and job not in self._driver]:
-            self._runs.pop(job).close()
+        self.hands.let_go(lambda job: job in self.live or job in self._driver)
 
     def persist(self, write: Callable[[], T]) -> T:
         """In the engine's thread. Nothing is done before it is written down, however long the disk is full: jobs train
@@ -386,7 +379,7 @@ class Engine:
             return
         live.rebatched_s = self._now()
         if live.batches.refused(size):
-            self.run_of(job).send(self._driver.grant(job))
+            self.hands.run_of(job).send(self._driver.grant(job))
         else:
             _log.warning("job %s does not take the batch size %d", job, size)
             self.post(RequestChanged(asked_of(live, self._cluster)))
@@ -427,41 +420,6 @@ class Engine:
         there = {device for node in self.device_names for device in node}
         return tuple(device for device in devices if device in there)
 
-    # ---- doing ----
-
-    def _perform(self, instruction: Instruction) -> None:
-        match instruction:
-            case Launch(job, attempt, grant):
-                run, terms = self.run_of(job), self._terms(job)
-                record = self.live[job].record
-                run.launch(
-                    attempt,
-                    grant,
-                    lambda grant: coordinator.prepare(run.directory, record, self._codes, grant, terms, self.variables),
-                    lambda pid, born: self._recorder.started(job, attempt, pid, born, self._now()),
-                )
-            case SendGrant(job, grant):
-                self.run_of(job).send(grant)
-            case PauseRun(job, grant):
-                self.run_of(job).pause(grant)
-            case CancelRun(job, grant):
-                self.run_of(job).cancel(grant)
-            case KillRun(job, devices, is_coordinator):
-                self.run_of(job).kill(devices, coordinator_too=is_coordinator)
-            case ReturnDevices():
-                self.away.update(instruction.devices)
-                self._on_returned(instruction)
-
-    def run_of(self, job: str) -> Run:
-        if job not in self._runs:
-            directory, terms = job_directory(self._state, job), self._terms(job)
-            self._runs[job] = Run(job, directory, self.post, self._now, terms, self.executors)
-        return self._runs[job]
-
-    def _terms(self, job: str) -> coordinator.Terms:
-        workers = self.live[job].record.submission.workers if job in self.live else 1
-        return coordinator.Terms(workers=workers, cores=self._cores, settings=self.settings)
-
     def _bury(self, job: str) -> None:
         """A job is over: its row says so. Those who waited for it go on, or end too."""
         faults.reached("ended-recorded")
@@ -482,24 +440,8 @@ class Engine:
     # ---- telling ----
 
     def known_jobs(self) -> list[KnownJob]:
-        """Those who run first, then those who wait, in order; jobs that nobody may start are not among them."""
-        controller = self._driver.controller
-        running = sorted(controller.running.values(), key=lambda view: view.order)
-        waiting = sorted(controller.waiting.values(), key=lambda view: (-view.request.priority, view.order))
-        remaining = controller.state(self._now()).remaining
-        return [
-            KnownJob(
-                request=view.request,
-                speed=view.speed,
-                remaining=remaining.get(view.name) if self._is_measured(view.name) else None,
-                running=bool(view.allocation),
-            )
-            for view in (*running, *waiting)
-        ]
-
-    def _is_measured(self, job: str) -> bool:
-        live = self.live.get(job)
-        return live is not None and bool(live.learner.points or live.learner.turns)
+        """In the engine's thread."""
+        return known_jobs(self._driver.controller, self.live, self._now())
 
     def costs(self) -> Costs:
         """What changes cost here, as far as it was measured."""
@@ -507,22 +449,7 @@ class Engine:
 
     def loss(self, node: int, remaining: int, within_s: float) -> str:
         """What committed work would be lost if so many devices of a node remained; "" if none, as far as is known."""
-        names = set(self.device_names[node])
-        holders = [live for id_, live in list(self.live.items()) if names & set(self._granted(id_))]
-        if remaining >= sum(max(1, live.record.submission.min_devices) for live in holders):
-            return ""  # nobody has to leave for good
-        for live in holders:
-            grant = live.status.get("grant") if live.status is not None else None
-            if grant is not None and grant["unsaved_steps"] and (grant["write_s"] or 0.0) > within_s:
-                return (
-                    f"the state of {live.record.id} took {grant['write_s']:.1f} s to write: within {within_s:g} s its "
-                    f"newest checkpoint would count, and {grant['unsaved_steps']} committed steps be trained again"
-                )
-        return ""
-
-    def _granted(self, job: str) -> tuple[str, ...]:
-        found = self.picture.jobs.get(job)
-        return found.standing.granted if found is not None else ()
+        return loss(self.live, self.picture, self.device_names[node], remaining, within_s)
 
     def publish(self, only: Collection[str] | None = None) -> None:
         """`only`: nothing has changed but what these jobs say of themselves."""

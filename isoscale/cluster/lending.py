@@ -107,10 +107,14 @@ class Lending:
 
     # ---- lending ----
 
-    def lend(self, caller: Caller, node: str, count: int) -> None:
-        """Devices that were reclaimed are the service's again."""
+    def lend(self, caller: Caller, node: str, count: int, devices: tuple[str, ...] = ()) -> None:
+        """Devices that were reclaimed are the service's again: these if some are named, else the first ones."""
         number = node_named(self._engine.picture, node)
+        count = count or len(set(devices))
         limits.within(count, "COUNT", limits.EXECUTORS)
+        if devices and len(set(devices)) != count:
+            problem, remedy = f"{len(set(devices))} devices are named", "name as many, or leave COUNT out"
+            raise UserError(field="COUNT", value=count, problem=problem, remedy=remedy)
         done: Future[None] = Future()
 
         def give(engine: Engine) -> list[Happening]:
@@ -121,10 +125,14 @@ class Lending:
                 problem, remedy = f"{len(away)} of its devices are away", "give at most as many; see isoscale devices"
                 done.set_exception(UserError(field="COUNT", value=count, problem=problem, remedy=remedy))
                 return []
-            given = away[:count]
+            if wrong := [device for device in devices if device not in away]:
+                problem, remedy = f"is not away from {node}", "name some that are; see isoscale devices"
+                done.set_exception(UserError(field="--device", value=wrong[0], problem=problem, remedy=remedy))
+                return []
+            given = [device for device in away if device in devices] if devices else away[:count]
             try:
                 with self._store.write(now=self._now(), by=caller.name) as tx:
-                    tx.set_away(node, away[count:])
+                    tx.set_away(node, [device for device in away if device not in given])
                     tx.event("devices_lent", node=node, devices=given)
             except sqlite3.OperationalError as error:
                 done.set_exception(error)
@@ -144,8 +152,8 @@ class Lending:
         broken = [device for device in devices if device in self._away_at_boot]
         self._away_at_boot.difference_update(broken)
         events: list[Happening] = [DeviceRepaired(device) for device in broken]
-        rest = len(devices) - len(broken)
-        return [*events, DevicesLent(node, rest)] if rest else events
+        rest = tuple(device for device in devices if device not in broken)
+        return [*events, DevicesLent(node, len(rest), rest)] if rest else events
 
     # ---- reclaiming ----
 

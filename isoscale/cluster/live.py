@@ -29,6 +29,8 @@ class Live:
     outcome: Outcome = field(default_factory=lambda: Outcome(kind="died"))
     #: what was decided when it last failed, and why
     verdict: Verdict | None = None
+    #: that counted by then
+    failures: int = 0
     #: the furthest step that any attempt had committed when it began
     reached: int = 0
     #: sizes that the service may choose for it; None: it has not said, or there are none

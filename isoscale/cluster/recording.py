@@ -207,6 +207,7 @@ class Recorder:
             told |= {"digest": outcome.digest, "step": outcome.step}
         elif new == "failed":
             fields |= {"error": outcome.error or reason, "exit_code": outcome.exit_code or 1}
+            fields |= {"failures": max(record.failures, live.failures)}
             told |= {"error": outcome.error or reason}
         elif new == "cancelled":
             fields |= {"error": reason, "exit_code": 130}

@@ -152,10 +152,10 @@ class Service:
         """Look at what is there, then begin to decide."""
         self._tell_cluster()
         self._warm = WarmKeeper(self.state, self.state / "warm.log")
-        self._engine.variables = self._warm.variables()
+        self._engine.hands.variables = self._warm.variables()
         if self._ray is not None:
-            self._engine.variables |= self._ray.variables()
-            self._engine.settings, self._engine.executors = self._ray.settings(), self._ray
+            self._engine.hands.variables |= self._ray.variables()
+            self._engine.hands.settings, self._engine.hands.executors = self._ray.settings(), self._ray
         self._adopt_all()
         self._engine.on_change = self._forecaster.wake
         self._engine.start()
@@ -258,9 +258,9 @@ class Service:
 
     # ---- devices ----
 
-    def lend(self, caller: Caller, node: str, count: int) -> NodeShown:
-        """Devices that were reclaimed are the service's again."""
-        self._lending.lend(caller, node, count)
+    def lend(self, caller: Caller, node: str, count: int, devices: tuple[str, ...] = ()) -> NodeShown:
+        """Devices that were reclaimed are the service's again: so many, or these."""
+        self._lending.lend(caller, node, count, devices)
         return next(one for one in self.desk.nodes(caller) if one.name == node)
 
     def reclaim(
@@ -293,7 +293,7 @@ class Service:
         live = self._engine.live.get(job)
         if live is None:
             return False
-        live.verdict = verdict(error, failures, live.record.submission.retries)
+        live.verdict, live.failures = verdict(error, failures, live.record.submission.retries), failures
         return live.verdict.again
 
     def _on_broken(self, error: BaseException) -> None:
@@ -333,7 +333,7 @@ class Service:
         # After jobs: what they hold goes back when they have let go of it.
         instructions += self._driver.handle(*self._lending.resume(now), now=now)
         for record, attempt, process in watched:
-            engine.run_of(record.id).adopt(attempt, process)
+            engine.hands.run_of(record.id).adopt(attempt, process)
         faults.reached("adopted")
         engine.carry_out(instructions, now)
         _log.info("term %d: %d jobs taken over, %d of them running", self.store.term, len(engine.live), len(watched))
@@ -349,7 +349,7 @@ class Service:
                 process = None
         # Of this machine nothing has outlived a boot; other machines know nothing of it.
         dead = rebooted and self._ray is None
-        alive = () if dead else tuple(sorted({one.device for one in self._engine.executors.live(directory)}))
+        alive = () if dead else tuple(sorted({one.device for one in self._engine.hands.executors.live(directory)}))
         outcome = outcome_of(directory)
         return Found(outcome=outcome, is_up=process is not None, alive=alive), process
 

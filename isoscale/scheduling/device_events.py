@@ -25,8 +25,8 @@ class DeviceEvents:
 
     def handle(self, event: DevicesLent | ReclaimAsked | DeviceFailed | DeviceRepaired) -> None:
         match event:
-            case DevicesLent(node, count):
-                self._pool.lend(node, count)
+            case DevicesLent(node, count, devices):
+                self._pool.lend(node, count, [self._pool.numbers[name] for name in devices])
             case ReclaimAsked(reclaim, node, count, deadline_s):
                 self._pool.reclaim(Reclaim(reclaim, node, count, deadline_s))
                 self._hiding.tell_capacity(deadline_s)

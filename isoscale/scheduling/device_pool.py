@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from isoscale.scheduling.driving import ReturnDevices
@@ -104,9 +104,10 @@ class DevicePool:
                 return
         heapq.heappush(self.free_by_node[node], number)
 
-    def lend(self, node: int, count: int) -> int:
-        """Devices that were away are ours; returns how many."""
-        back = sorted(number for number in self._away if self.node_of[number] == node)
+    def lend(self, node: int, count: int, numbers: Collection[int] = ()) -> int:
+        """Devices that were away are ours, these first if some are named; returns how many."""
+        back = [number for number in self._away if self.node_of[number] == node]
+        back.sort(key=lambda number: (number not in numbers, number))
         pending = {number for one in self._reclaims[node] for number in one.devices}
         back = [number for number in back if number not in pending][:count]
         for number in back:

@@ -174,10 +174,11 @@ class CancelAsked:
 
 @dataclass(frozen=True, slots=True)
 class DevicesLent:
-    """So many devices of a node that were not ours are ours from now on."""
+    """So many devices of a node that were not ours are ours from now on: these, if they are named."""
 
     node: int
     count: int
+    devices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

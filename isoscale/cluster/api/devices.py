@@ -13,8 +13,11 @@ __all__ = ["device_routes"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CountBody:
-    count: int
+class LendBody:
+    #: 0: as many as are named
+    count: int = 0
+    #: which; () the first ones that are away
+    devices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +35,7 @@ def device_routes(service: Service) -> tuple[Route, ...]:
         return service.desk.nodes(call.caller)
 
     def lend(call: Call) -> NodeShown:
-        return service.lend(call.caller, call.path["node"], call.body.count)
+        return service.lend(call.caller, call.path["node"], call.body.count, call.body.devices)
 
     def reclaim(call: Call) -> Reclaimed:
         body: ReclaimBody = call.body
@@ -54,7 +57,7 @@ def device_routes(service: Service) -> tuple[Route, ...]:
             role="operator",
             summary="Devices of a node are the service's from now on",
             handler=lend,
-            body=CountBody,
+            body=LendBody,
             answer=NodeShown,
             max_body=SMALL_BODY,
         ),

@@ -48,6 +48,35 @@ def test_the_devices_that_are_lent_are_those_that_jobs_get(service: Service) -> 
         assert away(service) == service._engine.away == everything - free
 
 
+def test_devices_that_are_named_are_lent_and_no_others(service: Service) -> None:
+    service.reclaim(OPERATOR, "local", 12, None)
+    everything = service._engine.device_names[0]
+    named = (everything[10], everything[3])
+    service.lend(OPERATOR, "local", 0, named)
+    settled(service)
+    assert set(service._driver.free_devices(0)) == set(named) == {*everything} - away(service)
+    for wrong, said in ((named[:1], "is not away"), (("local/cpu/99",), "is not away"), (everything[:1], "named")):
+        count = 2 if said == "named" else 0
+        with pytest.raises(UserError, match=said):
+            service.lend(OPERATOR, "local", count, tuple(wrong))
+    settled(service)
+    assert set(service._driver.free_devices(0)) == set(named), "what was refused has changed nothing"
+
+
+def test_named_devices_that_were_away_when_the_service_came(tmp_path: Path) -> None:
+    for number in range(2):
+        opened = Service(Configuration(state=tmp_path / "state", devices="cpu*4"))
+        opened.open()
+        if not number:
+            opened.reclaim(OPERATOR, "local", 3, None)
+        else:
+            opened.reclaim(OPERATOR, "local", 1, None)
+            opened.lend(OPERATOR, "local", 2, ("local/cpu/3", "local/cpu/1"))
+            settled(opened)
+            assert set(opened._driver.free_devices(0)) == {"local/cpu/1", "local/cpu/3"}
+        opened.close()
+
+
 def test_two_who_lend_at_once_do_not_lend_the_same(service: Service) -> None:
     service.reclaim(OPERATOR, "local", 3, None)
 

@@ -7,6 +7,7 @@ import http.client
 import socket
 import threading
 import time
+from asyncio import base_events
 from collections.abc import Iterator
 
 import pytest
@@ -84,3 +85,14 @@ def test_a_flood_of_headers_is_refused(address: tuple[str, int], world: World, h
             assert client.recv(65_536)[:12] in (b"", b"HTTP/1.1 400", b"HTTP/1.1 431")
         assert is_let_go(client)
     assert is_answered(address, world)
+
+
+def test_answers_are_not_held_back_until_the_client_has_acknowledged_their_first_piece() -> None:
+    """asyncio sets TCP_NODELAY on connections whose socket names its protocol, which they have from the listener."""
+    listener = server.bound(server.Listening())
+    with listener, socket.create_connection(listener.getsockname()):
+        accepted, _ = listener.accept()
+        with accepted:
+            assert accepted.proto == socket.IPPROTO_TCP
+            base_events._set_nodelay(accepted)  # type: ignore[attr-defined]
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

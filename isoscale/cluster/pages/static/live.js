@@ -8,7 +8,7 @@ import { notice } from "./notice.js";
 // The service says something at least every 15 s.
 const SILENT_MS = 40_000;
 const HIDDEN_MS = 15_000;
-const WORDS = { connecting: "connecting", live: "live", polling: "in background", gone: "offline" };
+const WORDS = { connecting: "connecting", live: "live", polling: "now and then", gone: "offline" };
 
 const listeners = new Set();
 let last = 0;
@@ -58,6 +58,7 @@ async function connect() {
     const headers = { accept: "text/event-stream", "last-event-id": String(last) };
     const response = await fetch("/events", { headers, signal: own.signal, cache: "no-store" });
     if (response.status === 401) return await get("/api");
+    if (response.status === 429) return full((await response.json()).error.text);
     if (!response.ok) throw new Error(`HTTP ${response.status}`);
     await back();
     await read(response.body.getReader(), own);
@@ -108,6 +109,14 @@ async function back() {
     forMs: 6000,
   });
   tell({ event: "back" });
+}
+
+// It answers, and has as many readers of events as it takes: this page asks now and then instead.
+function full(text) {
+  become("polling");
+  notice(`No place for another stream of events: ${text}. This page asks every ${HIDDEN_MS / 1000} s meanwhile.`, { forMs: 6000 });
+  tell({ event: "poll" });
+  timer = setTimeout(retry, HIDDEN_MS);
 }
 
 function lost() {
