@@ -85,22 +85,25 @@ def worth(jobs: list[Choices], rows: Sequence[int]) -> float:
     return float(sum(job.values[row] for job, row in zip(jobs, rows, strict=True)))
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_where_it_is_not_exact_what_jobs_hold_is_no_worse_a_beginning(seed: int) -> None:
-    """In the next round others are worth a little more than before, and changing costs a tenth: few jobs move."""
-    jobs, capacity = crowded(seed)
-    held, exact = choose(jobs, capacity, budget=0)
-    assert not exact
-    rng = np.random.default_rng(seed + 100)
-    later = []
-    for job, row in zip(jobs, held, strict=True):
-        values = job.values * rng.uniform(0.97, 1.03) * np.where(np.arange(len(job.values)) == row, 1.0, 0.9)
-        later.append(Choices(job.counts, values, row if row else -1))
-    anew, _ = choose([Choices(job.counts, job.values) for job in later], capacity, budget=0)
-    kept, _ = choose(later, capacity, budget=0)
-    assert (sum(job.counts[row] for job, row in zip(later, kept, strict=True)) <= capacity).all()
-    assert worth(later, kept) >= max(worth(later, anew), worth(later, held)) - 1e-9
-    assert sum(a != b for a, b in zip(kept, held, strict=True)) <= sum(a != b for a, b in zip(anew, held, strict=True))
+def test_where_it_is_not_exact_few_jobs_move() -> None:
+    """In the next round jobs are worth up to a fifth more or less, and changing costs a twentieth."""
+    moved_anew = moved = 0
+    for seed in range(8):
+        jobs, capacity = crowded(seed)
+        held, exact = choose(jobs, capacity, budget=0)
+        assert not exact
+        rng = np.random.default_rng(seed + 100)
+        later = []
+        for job, row in zip(jobs, held, strict=True):
+            values = job.values * rng.uniform(0.8, 1.2) * np.where(np.arange(len(job.values)) == row, 1.0, 0.95)
+            later.append(Choices(job.counts, values, row or -1))
+        anew, _ = choose([Choices(job.counts, job.values) for job in later], capacity, budget=0)
+        kept, _ = choose(later, capacity, budget=0)
+        assert (sum(job.counts[row] for job, row in zip(later, kept, strict=True)) <= capacity).all()
+        assert worth(later, kept) >= max(worth(later, anew), worth(later, held)) - 1e-9
+        moved_anew += sum(a != b for a, b in zip(anew, held, strict=True))
+        moved += sum(a != b for a, b in zip(kept, held, strict=True))
+    assert moved < moved_anew / 2, (moved, moved_anew)
 
 
 def test_what_jobs_hold_and_no_longer_fits_is_no_beginning() -> None:
