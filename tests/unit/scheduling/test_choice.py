@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -68,6 +69,51 @@ def test_the_choice_is_the_best_of_all(seed: int) -> None:
     rough, proven = choose(jobs, capacity.tolist(), budget=0)
     assert (sum(job.counts[i] for job, i in zip(jobs, rough, strict=True)) <= capacity).all()
     assert not proven or sum(job.values[i] for job, i in zip(jobs, rough, strict=True)) == pytest.approx(best)
+
+
+def crowded(seed: int) -> tuple[list[Choices], list[int]]:
+    """Twenty jobs like each other on three kinds that have room for half of them."""
+    rng = np.random.default_rng(seed)
+    rows = np.concatenate(
+        [[[0, 0, 0]], *(np.eye(3, dtype=np.int64)[kind] * np.arange(1, 5)[:, None] for kind in range(3))]
+    )
+    speeds = np.array([3.0, 2.0, 1.0]) * rng.uniform(0.9, 1.1, size=(20, 3))
+    return [Choices(rows, (rows**0.7) @ speed) for speed in speeds], [8, 10, 12]
+
+
+def worth(jobs: list[Choices], rows: Sequence[int]) -> float:
+    return float(sum(job.values[row] for job, row in zip(jobs, rows, strict=True)))
+
+
+def test_where_it_is_not_exact_few_jobs_move() -> None:
+    """In the next round jobs are worth up to a fifth more or less, and changing costs a twentieth."""
+    moved_anew = moved = 0
+    for seed in range(8):
+        jobs, capacity = crowded(seed)
+        held, exact = choose(jobs, capacity, budget=0)
+        assert not exact
+        rng = np.random.default_rng(seed + 100)
+        later = []
+        for job, row in zip(jobs, held, strict=True):
+            values = job.values * rng.uniform(0.8, 1.2) * np.where(np.arange(len(job.values)) == row, 1.0, 0.95)
+            later.append(Choices(job.counts, values, row or -1))
+        anew, _ = choose([Choices(job.counts, job.values) for job in later], capacity, budget=0)
+        kept, _ = choose(later, capacity, budget=0)
+        assert (sum(job.counts[row] for job, row in zip(later, kept, strict=True)) <= capacity).all()
+        assert worth(later, kept) >= max(worth(later, anew), worth(later, held)) - 1e-9
+        moved_anew += sum(a != b for a, b in zip(anew, held, strict=True))
+        moved += sum(a != b for a, b in zip(kept, held, strict=True))
+    assert moved < moved_anew / 2, (moved, moved_anew)
+
+
+def test_what_jobs_hold_and_no_longer_fits_is_no_beginning() -> None:
+    jobs, capacity = crowded(0)
+    held, _ = choose(jobs, capacity, budget=0)
+    fewer = [capacity[0] - 5, *capacity[1:]]
+    kept, _ = choose(
+        [Choices(job.counts, job.values, row) for job, row in zip(jobs, held, strict=True)], fewer, budget=0
+    )
+    assert kept == choose(jobs, fewer, budget=0)[0]
 
 
 def test_weights_reproduce_hesrpt() -> None:
