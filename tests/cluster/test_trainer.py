@@ -17,6 +17,8 @@ pytest.importorskip("accelerate")
 pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(900)]
 
 SCRIPT = Path(__file__).with_name("trainer_job.py")
+#: one that gives a running job more devices, and decides often
+ELASTIC = ("--policy", "easyscale", "--interval", "0.5")
 
 
 def test_a_trainer_in_the_service(cluster: Cluster, tmp_path: Path) -> None:
@@ -28,7 +30,7 @@ def test_a_trainer_in_the_service(cluster: Cluster, tmp_path: Path) -> None:
         assert alone.wait() == 0, alone.output()
         digest = alone.digest()
 
-    cluster.serve("--policy", "fifo-backfill")
+    cluster.serve(*ELASTIC)
     with cluster.client(patience_s=60) as client:
         job = client.submit(SCRIPT, workers=2, script_args=(str(served),), retries=3).id
 
@@ -36,6 +38,7 @@ def test_a_trainer_in_the_service(cluster: Cluster, tmp_path: Path) -> None:
             return len(live_executors(cluster.directory(job))) == count and cluster.job(job).state == "running"
 
         cluster.until_step(job, 1)
+        cluster.until(lambda: has(2))  # the policy finds that it is worth it
         client.scale(job, 1)
         cluster.until(lambda: has(1))
         client.scale(job, 2)
@@ -48,7 +51,7 @@ def test_a_trainer_in_the_service(cluster: Cluster, tmp_path: Path) -> None:
     cluster.kill()
     cluster.kill_coordinator(job)
     (served / "hurry").touch()
-    cluster.serve("--policy", "fifo-backfill")
+    cluster.serve(*ELASTIC)
     shown = cluster.until_state(job, "finished")
     assert shown.digest == digest
     assert cluster.results(job) == [digest]

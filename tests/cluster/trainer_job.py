@@ -1,5 +1,6 @@
-"""A training with Hugging Face's Trainer that lingers in every step until there is a file `hurry` in the folder that it
-is given, where it leaves its checkpoints too."""
+"""A training with Hugging Face's Trainer that takes its time over every batch until there is a file `hurry` in the folder
+that it is given, where it leaves its checkpoints too. So two executors are worth more than one, and steps last until
+executors that import transformers have come, one after the other."""
 
 import sys
 import time
@@ -7,21 +8,14 @@ from pathlib import Path
 
 import torch
 from torch.utils.data import TensorDataset
-from transformers import GPT2Config, GPT2LMHeadModel, TrainerCallback, set_seed
+from transformers import GPT2Config, GPT2LMHeadModel, set_seed
 
 from isoscale.integrations.transformers import Trainer, TrainingArguments
 
 
-class Lingering(TrainerCallback):
-    """Long enough altogether for executors that import transformers to come, one after the other."""
-
-    def on_step_end(self, args, state, control, **rest):
-        deadline = time.monotonic() + 0.5
-        while not (OUT / "hurry").exists() and time.monotonic() < deadline:
-            time.sleep(0.02)
-
-
 def collate(rows):
+    if not (OUT / "hurry").exists():
+        time.sleep(0.15)
     ids = torch.stack([row[0] for row in rows])
     return {"input_ids": ids, "labels": ids}
 
@@ -43,6 +37,5 @@ trainer = Trainer(
     ),
     train_dataset=data,
     data_collator=collate,
-    callbacks=[Lingering()],
 )
 trainer.train()

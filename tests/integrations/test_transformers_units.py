@@ -256,7 +256,8 @@ def test_sizes_that_cannot_change_are_refused_by_name(given: dict[str, Any], sai
 
 def test_data_that_ranks_do_not_share_cannot_change_its_size() -> None:
     class Endless(IterableDataset[int]):
-        pass
+        def __iter__(self) -> Iterator[int]:
+            yield from range(9)
 
     with pytest.raises(UserError, match=r"batch_sizes.*Endless.*map-style"):
         check_loader(DataLoader(Endless(), 2))
