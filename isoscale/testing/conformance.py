@@ -304,10 +304,19 @@ async def inherited(harness: Harness, directory: Path) -> None:
 
 
 async def fingerprints(harness: Harness, directory: Path) -> None:
-    """At every numeric profile a process computes what a fresh one of that profile computes."""
+    """At a numeric profile that is not the machine's own a process computes what a fresh one of that profile does."""
+    await _same_fingerprints(harness, directory, [("sse", 1)])
+
+
+async def other_fingerprints(harness: Harness, directory: Path) -> None:
+    """The same at the machine's own, with one thread and with two."""
+    await _same_fingerprints(harness, directory, [("native", 1), ("native", 2)])
+
+
+async def _same_fingerprints(harness: Harness, directory: Path, profiles: list[tuple[str, int]]) -> None:
     backend = harness.make()
     text = "from isoscale.core.numerics import determinism, fingerprint\n"
-    for name, threads in (("native", 1), ("sse", 1), ("native", 2)):
+    for name, threads in profiles:
         environment = training_environment({}, profile_named(name), threads)
         body = f"determinism.apply('elastic', {threads}, {name!r}); print(fingerprint.fingerprint())"
         launch = program(text + body, directory, environment=environment, log=directory / f"{name}-{threads}")
@@ -362,6 +371,7 @@ CHECKS: dict[str, Check] = {
         never_comes,
         inherited,
         fingerprints,
+        other_fingerprints,
         fresh_streams,
     )
 }

@@ -111,9 +111,10 @@ def test_whatever_differs_is_named(found: Result, problem: str) -> None:
 
 def test_a_step_that_is_written_down_twice_must_be_the_same(tmp_path: Path) -> None:
     job = RunningJob(tmp_path)
-    line = '{{"t": 1, "event": "step", "step": 1, "loss": {}}}\n'
-    (tmp_path / "events.jsonl").write_text(line.format(0.5) + line.format(0.5))
+    line, log = '{{"t": 1, "event": "step", "step": 1, "loss": {}}}\n', tmp_path / "events.jsonl"
+    log.write_text(line.format(0.5) + line.format(0.5) + line.format(0.25)[:-3])
     assert job.losses() == {1: 0.5}
-    (tmp_path / "events.jsonl").write_text(line.format(0.5) + line.format(0.25))
+    with log.open("a") as file:
+        file.write(line.format(0.25)[-3:])  # the rest of a line that was half written
     with pytest.raises(AssertionError, match="step 1 differs"):
         job.losses()

@@ -50,7 +50,7 @@ def nothing_was_done_again(job: RunningJob) -> bool:
 
 
 def test_a_stop_waits_for_a_long_step(begin: Begin, ends_the_same: EndsTheSame) -> None:
-    job = begin(executors=2, points=[faults.at("optimizer", executor=1, step=4, action="sleep", seconds=12)])
+    job = begin(executors=2, points=[faults.at("optimizer", executor=1, step=4, action="sleep", seconds=8)])
     wait_logged(job, 1)
     shown = isoscale("stop", str(job.directory))
     assert job.wait() == 130
@@ -256,7 +256,7 @@ def test_a_stop_while_executors_come_and_go(begin: Begin, ends_the_same: EndsThe
 
 
 def test_the_job_ends_before_it_can_be_stopped(begin: Begin, ends_the_same: EndsTheSame) -> None:
-    job = begin(executors=1, points=[faults.at("end", executor=0, action="sleep", seconds=15)])
+    job = begin(executors=1, points=[faults.at("end", executor=0, action="sleep", seconds=10)])
     job.hurry()
     wait_logged(job)
     late = isoscale("stop", str(job.directory))
