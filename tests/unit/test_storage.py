@@ -506,7 +506,8 @@ def test_old_ones_go_inherited_or_not_and_so_do_broken_uploads(
         hand_over(storage, tmp_path / "node", made)
         book.publish(made)
     assert [one.step for one in look(storage, never).entries] == [40, 30]
-    assert set(storage.list("data/")) == {names.data(step, "0-1", ".pt") for step in (30, 40)}
+    assert set(storage.list("data/")) == {names.data(step, "0-1", end) for step in (30, 40) for end in (".pt", ".json")}
+    book.publish(made)  # told again
 
 
 # ---- a directory made again ----

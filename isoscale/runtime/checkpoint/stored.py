@@ -69,6 +69,9 @@ class StoredCheckpoints:
     def publish(self, made: Written) -> str:
         """Make it count; its object. May be repeated. Raises CheckpointError."""
         key = names.data(made.step, made.tag, ".pt")
+        before = self._entries.get(made.step)
+        if before is not None and (before.object, before.sha256) == (key, made.sha256):
+            return key  # told again, maybe to the next coordinator
         try:
             text = self._storage.read(names.data(made.step, made.tag, ".json"))
             manifest = Manifest.from_json(text)
@@ -80,13 +83,11 @@ class StoredCheckpoints:
             self._storage.write(names.entry(self._term, made.step), written(entry))
         except (OSError, Broken) as error:
             raise _failed(key, "does not count", error) from error
-        before = self._entries.get(made.step)
         self._entries[made.step] = entry
         with contextlib.suppress(OSError):  # room in a storage is no reason to lose a checkpoint
             if before is not None and before.object != key:
                 self._remove(before)
             self._prune(made.step)
-            self._storage.remove(names.data(made.step, made.tag, ".json"))
         return key
 
     def newest(self, warn: Callable[[str], None], *, hashed: bool) -> tuple[str, Found] | None:
@@ -130,6 +131,7 @@ class StoredCheckpoints:
 
     def _remove(self, entry: Entry) -> None:
         self._storage.remove(entry.object)
+        self._storage.remove(f"{entry.object.removesuffix('.pt')}.json")
 
 
 def _failed(key: str, problem: str, error: Exception) -> CheckpointError:
