@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Annotated
 
@@ -34,8 +35,8 @@ def fetched_run(url: str, out: Path | None) -> Path:
 
     storage = open_storage(url, "URL")
     directory = claim_directory(out, Path(url.rstrip("/")).name)
-    digest = restore(storage, url, directory, lambda message: typer.echo(f"warning: {message}", err=True))
     try:
+        digest = restore(storage, url, directory, lambda message: typer.echo(f"warning: {message}", err=True))
         code = code_directory(directory)
         if digest:
             fetched = fetch_code(storage, digest, code).parent
@@ -43,7 +44,11 @@ def fetched_run(url: str, out: Path | None) -> Path:
                 path.replace(code / path.name)
             fetched.rmdir()
         fetch_result(storage, directory / "final.pt")
+    except UserError:
+        shutil.rmtree(directory)  # it was made, or empty
+        raise
     except (OSError, Damaged) as error:
+        shutil.rmtree(directory)
         problem = f"cannot be read ({error})"
         raise UserError(field="URL", value=url, problem=problem, remedy="check the storage, then try again") from None
     return directory

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -19,7 +20,7 @@ from isoscale.runtime.control.executor_link import open_socket
 from isoscale.runtime.coordinator.mirror import Mirror
 from isoscale.runtime.storage import names
 from isoscale.runtime.storage.client import Storage, check_conditional, open_storage
-from isoscale.runtime.storage.counting import View
+from isoscale.runtime.storage.counting import View, terms_in
 from isoscale.runtime.storage.ledger import begin_run, claim_term, find_address, look, newest_terms
 from isoscale.runtime.storage.pieces import joined
 from isoscale.runtime.storage.records import written
@@ -28,6 +29,8 @@ from isoscale.runtime.storage.restoring import put_result
 __all__ = ["Attachment", "attach", "undone_on_error"]
 
 _ANSWER_S = 3.0
+#: from a claim to the address of its holder
+_WORD_S, _POLL_S = 5.0, 0.2
 
 
 class Attachment:
@@ -52,11 +55,22 @@ class Attachment:
         if known > terms.claimed:
             problem = f"knows nothing of term {known}, in which the run is"
             raise UserError(field="storage", value=self._url, problem=problem, remedy="is it the storage of this run?")
+        self._wait_for_word()
         address = find_address(self._storage)
         if address is not None and _answers(address.url, token):
             problem = f"another coordinator runs this job, at {address.url} (term {address.term})"
             raise UserError(field="storage", value=self._url, problem=problem, remedy="stop it there, or wait for it")
         return claim_term(self._storage, self._url)
+
+    def _wait_for_word(self) -> None:
+        """Whoever has just claimed a term, and has neither ended nor said where it is, may be about to say so."""
+        deadline = time.monotonic() + _WORD_S
+        while time.monotonic() < deadline:
+            keys = self._storage.list(names.TERMS)
+            term = terms_in(keys).claimed
+            if term < 1 or any(names.of_term(term, name) in keys for name in (names.ADDRESS, names.SUMMARY)):
+                return
+            time.sleep(_POLL_S)
 
     def settle(self, out: Path, term: int, warn: Callable[[str], None]) -> None:
         """With the term in hand: the directory has all that counts, and this term's word counts from here on.
