@@ -20,6 +20,7 @@ __all__ = [
     "CA_FILE",
     "CLUSTER",
     "CODE",
+    "CODE_DIGEST",
     "COORDINATOR",
     "EXECUTOR",
     "FAULT",
@@ -30,6 +31,7 @@ __all__ = [
     "SEED",
     "SERVICE_FAULT",
     "SERVICE_JOB",
+    "STORAGE",
     "TOKEN_FILE",
     "WARM",
     "WARM_DIRECTORY",
@@ -38,6 +40,7 @@ __all__ = [
     "child_environment",
     "cluster",
     "code",
+    "code_digest",
     "coordinator",
     "executor",
     "fault",
@@ -57,6 +60,7 @@ __all__ = [
     "service_fault",
     "service_job",
     "set_variable",
+    "storage",
     "token_file",
     "warm_directory",
     "warm_parent",
@@ -74,6 +78,8 @@ REFERENCE = "ISOSCALE_REFERENCE"
 REPLAY = "ISOSCALE_REPLAY"
 FAULT = "ISOSCALE_FAULT"
 CODE = "ISOSCALE_CODE"
+CODE_DIGEST = "ISOSCALE_CODE_DIGEST"
+STORAGE = "ISOSCALE_STORAGE"
 WARM = "ISOSCALE_WARM"
 WARM_DIRECTORY = "ISOSCALE_WARM_DIRECTORY"
 KEY = "ISOSCALE_KEY"
@@ -161,6 +167,16 @@ def fault(environ: Mapping[str, str] = os.environ) -> str | None:
 def code(environ: Mapping[str, str] = os.environ) -> Path | None:
     """The manifest of the code that this process is to run (`runtime.code`)."""
     return _path(CODE, environ)
+
+
+def code_digest(environ: Mapping[str, str] = os.environ) -> str:
+    """Of the code that this process is to run, by which it is known in the run's storage; "" if there is none."""
+    return environ.get(CODE_DIGEST, "")
+
+
+def storage(environ: Mapping[str, str] = os.environ) -> str | None:
+    """The URL of the run's storage, in an executor whose machine may not see the run's directory."""
+    return environ.get(STORAGE) or None
 
 
 def cluster(environ: Mapping[str, str] = os.environ) -> str | None:

@@ -178,6 +178,8 @@ class Settings:
     host: str = "127.0.0.1"
     #: executors run on a Ray cluster; None: on this machine
     ray: RayOptions | None = None
+    #: URL under which the run keeps what must survive a machine, for machines that share no disk; "": DIR is enough
+    storage: str = ""
 
 
 @dataclass(frozen=True, slots=True)

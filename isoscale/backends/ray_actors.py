@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from isoscale.backends.delivery import Delivery
 from isoscale.backends.leftovers import marks_of
 from isoscale.backends.local import LocalBackend
 from isoscale.backends.local_process import LocalProcess
@@ -80,6 +81,7 @@ class ExecutorActor:
         parents = WarmParents("", Path(os.devnull), Lender(Path(warm)), most=0) if warm else None
         self._backend = LocalBackend(warm=parents)
         self._process: LocalProcess | None = None
+        self._delivery = Delivery()
         self._swept = asyncio.Event()
         # Before it is needed: it takes as long as a fork takes in all.
         self._guard = subprocess.Popen(
@@ -92,6 +94,7 @@ class ExecutorActor:
         conditions.take_on()
         if cwd_is_mine:
             launch = replace(launch, cwd=Path.cwd())
+        launch = self._delivery.deliver(launch)
         if visible := _visible_devices():
             launch = replace(launch, environment={**launch.environment, **visible})
         self._process = await self._backend.start(launch, self._device)
@@ -138,6 +141,7 @@ class ExecutorActor:
     async def _watch(self, process: LocalProcess) -> None:
         await process.wait()
         await process.sweep()
+        self._delivery.close()
         self._tell_guard(None)
         self._swept.set()
         await asyncio.sleep(_LINGER_S)

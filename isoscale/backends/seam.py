@@ -75,6 +75,9 @@ class Launch:
     log: Path
     #: it runs on these cores only; (): where whoever asks may run. A backend sets this by the device
     cores: tuple[int, ...] = ()
+    #: by variable of the environment: what stands in the file that the variable names, for a machine that does not
+    #: see that file. It may be secret: it gets a file of its own there, which the variable then names
+    files: Mapping[str, bytes] = field(default_factory=dict)
     #: a job trains on the same machine: the process is to start at a lower priority, and raises it when it joins
     newcomer: bool = False
 

@@ -5,25 +5,33 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from isoscale.cli.live_job import Ca
+from isoscale.cli.on_storage import joined_storage
 from isoscale.cli.progress import count
 from isoscale.cli.scripts import resolved, script_here
 from isoscale.errors import IsoscaleError, UserError
 from isoscale.protocol.files import read_small
 from isoscale.runtime.control.directory import MAX_TOKEN_BYTES, control_directory, read_address
 
+if TYPE_CHECKING:
+    from isoscale.protocol.messages import Welcome
+    from isoscale.runtime.control.join import CodeHere
+
 __all__ = ["executor"]
 
 
 def executor(
     join: Annotated[
-        str, typer.Option(help="The coordinator: ws://HOST:PORT, or DIR of the run where this machine sees it.")
+        str,
+        typer.Option(
+            help="The coordinator: ws://HOST:PORT, or DIR of the run where this machine sees it, or its --storage."
+        ),
     ],
     token_file: Annotated[
         Path | None,
@@ -44,7 +52,7 @@ def executor(
     from isoscale.backends.local import training_environment
     from isoscale.kinds import KNOWN_KINDS, check_kind, profile_named, profile_of
     from isoscale.runtime.code.launch import command_of
-    from isoscale.runtime.control.join import ask_to_join, code_here
+    from isoscale.runtime.control.join import ask_to_join
 
     if kind not in KNOWN_KINDS:
         remedy = f"give one of {', '.join(KNOWN_KINDS)}"
@@ -60,13 +68,15 @@ def executor(
         problem = "is not the token of the job there"
         raise UserError(field=error.field, value=token_path, problem=problem, remedy=error.remedy) from None
     spec = welcome.spec
-    code = code_here(join, welcome, Path(script) if script is not None else None, script_here(spec.script))
+    code = _code(join, welcome, script)
     profile = profile_named(spec.profile) if spec.profile else profile_of(kind)
     variables = {
         env.COORDINATOR: url.rstrip("/"),
         env.TOKEN_FILE: str(token_path.resolve()),
         env.EXECUTOR: str(welcome.executor),
     }
+    if welcome.settings.storage:
+        variables |= {env.STORAGE: welcome.settings.storage, env.CODE_DIGEST: spec.code}
     if code.manifest is not None:
         variables[env.CODE] = str(code.manifest)
     if ca is not None:
@@ -85,8 +95,20 @@ def executor(
         raise IsoscaleError(f"{code.script}: {error}") from None
 
 
+def _code(join: str, welcome: Welcome, script: str | None) -> CodeHere:
+    """What this executor runs: the run's own code, if its storage or its directory has it. Raises UserError."""
+    from isoscale.runtime.control.join import code_here, code_in_storage
+
+    given = Path(script) if script is not None else None
+    stored = code_in_storage(join, welcome) if given is None else None
+    return stored or code_here(join, welcome, given, script_here(welcome.spec.script))
+
+
 def _address(join: str, token_file: Path | None) -> tuple[str, Path]:
-    """The coordinator's URL and the file of the token; from the run's directory, if that is what was given."""
+    """The coordinator's URL and the file of the token; from the run's directory or storage, if that was given."""
+    if "://" in join and not join.startswith(("ws://", "wss://")):
+        url, path = joined_storage(join)
+        return url, token_file or path
     if not join.startswith(("ws://", "wss://")):
         if not Path(join).is_dir():
             problem = "neither an address nor a directory that is here"

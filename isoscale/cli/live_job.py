@@ -18,6 +18,7 @@ from isoscale.cli.devices import devices_to_go_on_with
 from isoscale.cli.live import status_table
 from isoscale.cli.metrics import metrics_text
 from isoscale.cli.numbers import in_range
+from isoscale.cli.on_storage import fetched_run
 from isoscale.cli.outcome import ToldExit, report_failure, report_success
 from isoscale.cli.progress import Progress
 from isoscale.cli.promises import warn_if_broken
@@ -160,7 +161,14 @@ def _not_done(answer: dict[str, Any]) -> str:
 
 
 def resume(
-    directory: Directory,
+    place: Annotated[
+        str,
+        typer.Argument(
+            metavar="DIR|URL",
+            help="Directory of the run (--out of isoscale run), or its --storage on a machine that has no DIR of it.",
+            show_default=False,
+        ),
+    ],
     new_code: Annotated[
         bool,
         typer.Option(
@@ -195,10 +203,19 @@ def resume(
             metavar="HOST:PORT", help="Head of the Ray cluster, if it is another one now.", show_default=False
         ),
     ] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option(help="Address that the job's sockets bind to, if it is another one now.", show_default=False),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="With a URL: the directory to go on in.  \\[default: a new one]", show_default=False),
+    ] = None,
 ) -> None:
     """Go on with a job whose coordinator is gone: with its executors if they live, else from its checkpoint."""
     from isoscale.runtime.coordinator.run import resume_job
 
+    directory = _directory(place, out)
     if not env.service_job():
         refuse_if_granted(directory, "resume")
     console = console_of_a_job()
@@ -221,6 +238,7 @@ def resume(
             plan=entries,
             until=until,
             address=address,
+            host=listen,
         )
         result = asyncio.run(job)
     if result.exit_code in (0, EXIT_ELSEWHERE):
@@ -229,3 +247,13 @@ def resume(
         report_failure(result, directory)
     warn_if_broken(directory, directory)
     raise ToldExit(result.exit_code)
+
+
+def _directory(place: str, out: Path | None) -> Path:
+    """Of the run to go on with. Raises UserError."""
+    if "://" not in place:
+        if out is not None:
+            problem, remedy = "the run goes on in its own directory", "leave it out, or give the URL of its storage"
+            raise UserError(field="--out", value=out, problem=problem, remedy=remedy)
+        return Path(place)
+    return fetched_run(place, out)

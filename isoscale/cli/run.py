@@ -19,6 +19,7 @@ from isoscale.cli.job import check_running, claim_directory, code_to_keep, forge
 from isoscale.cli.like import like_run, take_code, with_batches_of
 from isoscale.cli.numbers import in_range
 from isoscale.cli.on_ray import Address, BackendName, Cores, Memory, WorkingDir, listening_address, ray_options
+from isoscale.cli.on_storage import StorageUrl
 from isoscale.cli.outcome import ToldExit, report_failure, report_success
 from isoscale.cli.progress import Progress
 from isoscale.cli.promises import warn_if_broken
@@ -135,6 +136,7 @@ def run(
     cores: Cores = None,
     memory: Memory = None,
     working_dir: WorkingDir = None,
+    storage: StorageUrl = None,
     listen: Annotated[
         str | None,
         typer.Option(
@@ -217,6 +219,7 @@ def run(
         audit_turns=audit_turns,
         host=host,
         ray=ray,
+        storage=storage or "",
         command=shlex.join(["isoscale", *sys.argv[1:]]),
     )
     security = Security(port=port, certificate=certificate, key=key)

@@ -71,7 +71,7 @@ def make_link(url: str, control: Path, got: list[Any]) -> Link:
         path="/executor/1",
         token="token",
         ca_file=None,
-        control=control,
+        find=lambda: links.find_coordinator(control),
         on_message=got.append,
         introduce=lambda: m.Notice(reason="introduction"),
         on_refused=lambda reason: None,

@@ -47,23 +47,29 @@ class Manifest:
     def read(cls, path: Path) -> Manifest:
         """Raises Broken, also for one byte that is not as it was written."""
         try:
-            fields: object = json.loads(read_small(path))
+            manifest = cls.from_json(read_small(path))
+        except FileNotFoundError:
+            raise Broken("it has no manifest: it was never finished") from None
+        except OSError as error:
+            raise Broken(f"the manifest cannot be read ({error.strerror})") from error
+        if manifest_name(manifest.step) != path.name:
+            raise Broken(f"the manifest is that of step {manifest.step}")
+        return manifest
+
+    @classmethod
+    def from_json(cls, data: bytes) -> Manifest:
+        """Raises Broken."""
+        try:
+            fields: object = json.loads(data)
             if not isinstance(fields, dict) or "format" not in fields:
                 raise Broken("the manifest is no manifest")
             if fields["format"] != _FORMAT:
                 raise Broken(f"the manifest has format {fields['format']}, known is {_FORMAT}")
             if fields.pop("check", None) != _check(fields):
                 raise Broken("the manifest was changed or damaged")
-            manifest = msgspec.convert(fields, cls)
-        except FileNotFoundError:
-            raise Broken("it has no manifest: it was never finished") from None
-        except OSError as error:
-            raise Broken(f"the manifest cannot be read ({error.strerror})") from error
+            return msgspec.convert(fields, cls)
         except (ValueError, RecursionError) as error:
             raise Broken("the manifest is damaged") from error
-        if manifest_name(manifest.step) != path.name:
-            raise Broken(f"the manifest is that of step {manifest.step}")
-        return manifest
 
 
 def data_name(step: int) -> str:

@@ -67,6 +67,7 @@ def main(arguments: list[str]) -> NoReturn:
     if path is None:
         sys.exit("isoscale: ISOSCALE_CODE is not set")
     try:
+        path = _on_this_machine(path)
         tree = Tree.load(path)
     except (OSError, Damaged) as error:
         sys.exit(f"isoscale: {path}: the run's code cannot be used ({error})")
@@ -74,6 +75,30 @@ def main(arguments: list[str]) -> NoReturn:
         path.unlink(missing_ok=True)  # was written for this process
     module = arguments[1] if arguments[0] == "-m" else ""
     run(tree, arguments[0] if not module else tree.manifest.script, module, arguments[2 if module else 1 :])
+
+
+def _on_this_machine(path: Path) -> Path:
+    """The same, or where the run's storage has brought its code. Raises OSError and Damaged."""
+    from isoscale import env
+    from isoscale.runtime.code.manifest import Damaged, Manifest
+
+    url, digest = env.storage(), env.code_digest()
+    if url is None or not digest:
+        return path
+    try:
+        if Manifest.read(path).digest == digest:
+            return path
+    except (OSError, Damaged):
+        pass
+    from isoscale.runtime.code.fetching import fetch_code
+    from isoscale.runtime.storage.courier import CourierStorage
+    from isoscale.runtime.storage.private import run_directory
+
+    courier = CourierStorage(url)
+    try:
+        return fetch_code(courier, digest, run_directory(url))
+    finally:
+        courier.close()
 
 
 def run(tree: Any, script: str, module: str, arguments: list[str]) -> NoReturn:

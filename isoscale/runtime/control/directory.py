@@ -20,7 +20,7 @@ import pwd
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -78,8 +78,9 @@ def control_directory(out: Path) -> Path:
 class Control:
     """The directory, with the lock held. One per coordinator."""
 
-    def __init__(self, out: Path, *, field: str = "--out") -> None:
-        """Raises UserError if another coordinator has it."""
+    def __init__(self, out: Path, *, field: str = "--out", claim: Callable[[int, str], int] | None = None) -> None:
+        """`claim` is told the last term that is known here, and the token, and gives the one to have, where a
+        directory is not all that counts. Raises UserError if another coordinator has it."""
         self.path = control_directory(out)
         try:
             self.path.mkdir(exist_ok=True)
@@ -92,11 +93,15 @@ class Control:
             raise _cannot_write(field, out, error) from None
         try:
             self.token = self._read_token()
-            self.term = self._read_term() + 1
+            known = self._read_term()
+            self.term = known + 1 if claim is None else claim(known, self.token)
             write_text_atomic(self.path / "term", f"{self.term}\n")
         except OSError as error:
             self._unlock()
             raise _cannot_write(field, out, error) from None
+        except BaseException:
+            self._unlock()
+            raise
 
     def meeting_place(self) -> Path:
         """Prefix of the files through which executors of this machine find each other.

@@ -108,16 +108,17 @@ class Link:
         path: str,
         token: str,
         ca_file: Path | None,
-        control: Path,
+        find: Callable[[], tuple[str, int] | None],
         on_message: Callable[[m.FromCoordinator], None],
         introduce: Callable[[], m.FromExecutor | None],
         on_refused: Callable[[str], None],
     ) -> None:
-        """`path` is this executor's place at any coordinator; `introduce` says to a new one who this is.
+        """`path` is this executor's place at any coordinator, `find` gives address and term of the newest one;
+        `introduce` says to a new one who this is.
 
         `on_refused`: the coordinator has no such executor (any more), and says so.
         """
-        self._path, self._token, self._ca_file, self._control = path, token, ca_file, control
+        self._path, self._token, self._ca_file, self._find_newest = path, token, ca_file, find
         self._on_message, self._introduce, self._on_refused = on_message, introduce, on_refused
         self._lock = threading.Condition()
         #: not acknowledged yet; the first `_sent` of them have been sent on the present connection
@@ -246,7 +247,7 @@ class Link:
             self._lock.notify_all()
 
     def _find(self) -> tuple[str, int]:
-        return find_coordinator(self._control) or (self._url, self._term)
+        return self._find_newest() or (self._url, self._term)
 
 
 def find_coordinator(control: Path) -> tuple[str, int] | None:

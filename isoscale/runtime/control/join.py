@@ -17,13 +17,16 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketExce
 from isoscale.errors import UserError
 from isoscale.protocol import messages as m
 from isoscale.runtime.code.collect import code_of_script
+from isoscale.runtime.code.fetching import fetch_code
 from isoscale.runtime.code.first_seen import shown
 from isoscale.runtime.code.libraries import installed_versions, is_library, library_directories
 from isoscale.runtime.code.manifest import MANIFEST, Damaged, Manifest
 from isoscale.runtime.code.store import code_directory, manifest_of
 from isoscale.runtime.control.executor_link import open_socket
+from isoscale.runtime.storage.client import open_storage
+from isoscale.runtime.storage.private import run_directory
 
-__all__ = ["CodeHere", "ask_to_join", "code_here"]
+__all__ = ["CodeHere", "ask_to_join", "code_here", "code_in_storage"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,21 @@ def code_here(address: str, welcome: m.Welcome, given: Path | None, usual: Path)
     with tempfile.NamedTemporaryFile("w", prefix="isoscale-code-", suffix=".json", delete=False) as file:
         file.write(here.to_json())
     return CodeHere(path.resolve(), Path(file.name))
+
+
+def code_in_storage(address: str, welcome: m.Welcome) -> CodeHere | None:
+    """The run's own code, brought from its storage; None if it has none. Raises UserError."""
+    url, digest = welcome.settings.storage, welcome.spec.code
+    if not url or not digest:
+        return None
+    _check_versions(address, welcome)
+    try:
+        path = fetch_code(open_storage(url), digest, run_directory(url))
+    except (OSError, Damaged) as error:
+        problem = f"the job's code cannot be had from {url} ({error})"
+        remedy = "check that this machine reaches the storage, and its credentials"
+        raise UserError(field="--join", value=address, problem=problem, remedy=remedy) from None
+    return CodeHere(Path(welcome.spec.script), path)
 
 
 def _is_kept(path: Path, digest: str) -> bool:

@@ -10,7 +10,7 @@ import contextlib
 import secrets
 import signal
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,8 @@ class Processes:
         self._on_ended = on_ended
         #: the manifest of the code that they run
         self.code: Path | None = None
+        #: URL of the run's storage, for those whose machine does not see its directory
+        self.storage = ""
         self._by_executor: dict[int, ExecutorProcess] = {}
         #: by which executors prove that a process is theirs
         self._keys: dict[int, str] = {}
@@ -135,7 +137,11 @@ class Processes:
 
     def _launch(self, executor: int, kind: str, *, newcomer: bool) -> Launch:
         environment, log = self._environment(executor, kind), log_of(self._spec, executor)
-        return launch_of(self._spec, environment, log, kept=self.code is not None, newcomer=newcomer)
+        launch = launch_of(self._spec, environment, log, kept=self.code is not None, newcomer=newcomer)
+        if not self.storage:
+            return launch
+        names = [name for name in (env.TOKEN_FILE, env.CA_FILE) if name in environment]
+        return replace(launch, files={name: Path(environment[name]).read_bytes() for name in names})
 
     def _environment(self, executor: int, kind: str) -> dict[str, str]:
         variables = {
@@ -146,6 +152,8 @@ class Processes:
         }
         if self.code is not None:
             variables[env.CODE] = str(self.code.resolve())
+        if self.storage:
+            variables |= {env.STORAGE: self.storage, env.CODE_DIGEST: self._spec.code}
         if self._server.ca_file is not None:
             variables[env.CA_FILE] = str(self._server.ca_file)
         if fault := env.fault():
@@ -225,6 +233,12 @@ class Processes:
             await asyncio.wait(waits, timeout=seconds)
         for wait in waits:
             wait.cancel()
+
+    def let_go(self) -> None:
+        """They live on, and are nobody's business here any more."""
+        for task in self._tasks:
+            task.cancel()
+        self._by_executor.clear()
 
     async def close(self) -> None:
         """Nothing is watched any more, and nothing is left running, of what executors have started neither."""

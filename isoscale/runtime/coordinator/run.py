@@ -19,10 +19,11 @@ from isoscale.errors import UserError
 from isoscale.kinds import DeviceSet
 from isoscale.runtime.code.collect import Snapshot
 from isoscale.runtime.code.freezing import Frozen, freeze_anew, go_on_with, still_alive
-from isoscale.runtime.control.directory import Control, closed_on_error
+from isoscale.runtime.control.directory import Control, closed_on_error, read_job
 from isoscale.runtime.control.grants import read_grant
 from isoscale.runtime.control.server import Security
 from isoscale.runtime.coordinator.adoption import survivors
+from isoscale.runtime.coordinator.attaching import Attachment, attach, undone_on_error
 from isoscale.runtime.coordinator.journal import Observer, RunResult
 from isoscale.runtime.coordinator.processes import profile_for
 from isoscale.runtime.coordinator.shell import Coordinator
@@ -59,14 +60,15 @@ async def run_job(
     """
     settings = settings or Settings()
     devices = granted_devices(Path(spec.out), devices) if settings.granted else devices
+    attachment = attach(settings.storage)
     backend = backend or backend_for(settings, Path(spec.out))
-    control = Control(Path(spec.out))
+    control = Control(Path(spec.out), claim=None if attachment is None else attachment.begin)
     with contextlib.suppress(OSError):  # said where it is needed
         (Path(spec.out) / "logs").mkdir(exist_ok=True)
     if settings.spawn:
         for kind in devices.kinds:  # its imports take longer than what is to be done before the first start
             backend.prepare(training_environment({}, profile_for(spec, kind), spec.threads))
-    with closed_on_error(control):
+    with closed_on_error(control), undone_on_error(attachment):
         snapshot = code if isinstance(code, Snapshot) else None
         if isinstance(code, Frozen):
             frozen = code
@@ -74,9 +76,12 @@ async def run_job(
             frozen = go_on_with(spec, new_code=new_code, snapshot=snapshot)
         else:
             frozen = freeze_anew(spec, snapshot)
-    spec = frozen.of(spec)
-    coordinator = Coordinator(spec, settings, devices, plan, control, observer, security, clock or WallClock(), backend)
-    coordinator.reception.use_code(frozen)
+        spec = frozen.of(spec)
+        warnings = _settled(attachment, control, spec)
+        wall = clock or WallClock()
+        coordinator = Coordinator(spec, settings, devices, plan, control, observer, security, wall, backend)
+        coordinator.reception.use_code(frozen)
+        coordinator.use_storage(attachment, warnings)
     if resume:
         coordinator.reception.provenance.begin_again()
     if placement is not None:
@@ -96,6 +101,7 @@ async def resume_job(
     plan: Sequence[tuple[int, DeviceSet]] | None = None,
     until: int | None = None,
     address: str | None = None,
+    host: str | None = None,
     clock: Clock | None = None,
     backend: Backend | None = None,
 ) -> RunResult:
@@ -103,12 +109,15 @@ async def resume_job(
 
     With `new_code` from a checkpoint only, and with the script as it is now. `devices` and `plan` take the place of
     those that it was asked for last (`devices` alone of both), `until` that of its limit of steps, for which a job that
-    has reached it goes on. `address`: the Ray cluster on which it goes on. Raises UserError.
+    has reached it goes on. `address`: the Ray cluster on which it goes on, `host` the address of this machine,
+    where it is another one now. Raises UserError.
     """
-    control = Control(directory, field="DIR")
+    attachment = attach(read_job(directory).settings.storage)
+    control = Control(directory, field="DIR", claim=None if attachment is None else attachment.take_over)
     with closed_on_error(control):
         job = control.load_job()
         settings = job.settings if address is None else _on_cluster(job.settings, address)
+        settings = settings if host is None else replace(settings, host=host)
         spec = replace(job.spec, out=str(directory.resolve()))  # it may have been moved since
         backend = backend or backend_for(settings, directory)
         alive = survivors(control.load_executors(), machine_id(), born, backend.lives).local
@@ -117,6 +126,7 @@ async def resume_job(
         if until is not None:
             spec = _train_until(spec, until, control, sorted(alive))
         frozen = go_on_with(spec, new_code=new_code)
+        warnings = _settled(attachment, control, spec)
     if plan is None:
         plan = [(step, DeviceSet.parse(later)) for step, later in job.plan] if devices is None else []
     target = devices or DeviceSet.parse(job.target)
@@ -132,11 +142,21 @@ async def resume_job(
         backend,
     )
     coordinator.reception.use_code(frozen)
+    with closed_on_error(control):
+        coordinator.use_storage(attachment, warnings)
     if not alive:
         coordinator.reception.provenance.begin_again()
     if devices is None and not job.settings.granted:
         coordinator.membership.goal.aside = [Aside(*one) for one in job.aside]
     return await coordinator.run(coordinator.take_over, heed_signals=heed_signals)
+
+
+def _settled(attachment: Attachment | None, control: Control, spec: JobSpec) -> list[str]:
+    """The directory has all that the run's storage has; what there is to warn of. Raises UserError."""
+    warnings: list[str] = []
+    if attachment is not None:
+        attachment.settle(Path(spec.out), control.term, warnings.append)
+    return warnings
 
 
 def _on_cluster(settings: Settings, address: str) -> Settings:

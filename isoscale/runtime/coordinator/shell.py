@@ -30,6 +30,7 @@ from isoscale.runtime.control.directory import Control, memory_directory
 from isoscale.runtime.control.grants import under_service
 from isoscale.runtime.control.server import ControlServer, Security
 from isoscale.runtime.coordinator.adoption import Introductions, identity_of, survivors
+from isoscale.runtime.coordinator.attaching import Attachment
 from isoscale.runtime.coordinator.checkpoint_book import CheckpointBook
 from isoscale.runtime.coordinator.conclusion import conclude, how_it_ended
 from isoscale.runtime.coordinator.holdings import Holdings
@@ -37,6 +38,7 @@ from isoscale.runtime.coordinator.interrupts import Interrupts
 from isoscale.runtime.coordinator.journal import Journal, Observer, RunResult
 from isoscale.runtime.coordinator.lateness import Lateness
 from isoscale.runtime.coordinator.liveness import KillReason, Liveness
+from isoscale.runtime.coordinator.mirror import Mirror, SupersededError
 from isoscale.runtime.coordinator.own_time import OwnTime
 from isoscale.runtime.coordinator.processes import FAREWELL_S, Processes
 from isoscale.runtime.coordinator.reception import Reception
@@ -44,6 +46,7 @@ from isoscale.runtime.coordinator.remote import Remote
 from isoscale.runtime.coordinator.residence import Residence
 from isoscale.runtime.coordinator.script_output import Output
 from isoscale.runtime.coordinator.status import status_of
+from isoscale.runtime.coordinator.stored_book import StoredBook
 from isoscale.runtime.coordinator.watch import Watch
 from isoscale.runtime.membership.desk import Desk
 from isoscale.runtime.membership.dispatch import dispatch, may_say
@@ -121,7 +124,13 @@ class Coordinator:
         self._server.on_joining = self.reception.welcome_joining
         self._server.on_message = self._on_message
         self._server.on_request = self._on_request
-        self._checkpoints = CheckpointBook(spec, settings.keep_checkpoints, self._residence.home.find, self._warn)
+        self._checkpoints: CheckpointBook | StoredBook = CheckpointBook(
+            spec, settings.keep_checkpoints, self._residence.home.find, self._warn
+        )
+        #: where machines share no disk
+        self._mirror: Mirror | None = None
+        #: another coordinator has the job now
+        self._is_superseded = False
         self._outcome: asyncio.Future[Done | Fail | Stop] = asyncio.get_running_loop().create_future()
         self._warnings: deque[str] = deque(maxlen=5)
         #: what the last checkpoint took to write
@@ -139,6 +148,17 @@ class Coordinator:
         #: what happened before it was clear who is alive, to be looked at then; None at all other times
         self._deferred: list[Callable[[], list[Instruction]]] | None = None
 
+    def use_storage(self, attachment: Attachment | None, warnings: Sequence[str] = ()) -> None:
+        """What must survive this machine goes there, and executors get from there what they need. Raises UserError."""
+        if attachment is None:
+            return
+        for warning in warnings:
+            self._warn(warning)
+        keep, place = self._settings.keep_checkpoints, self._residence.place
+        self._mirror = attachment.mirror(place, self._control.term, keep)
+        self._checkpoints = StoredBook(self.membership.spec, self._mirror, self._warn)
+        self._processes.storage = self._mirror.url
+
     async def run(self, begin: Callable[[], Awaitable[None]], *, heed_signals: bool = False) -> RunResult:
         started = self._clock.monotonic()
         (self._residence.place / "logs").mkdir(exist_ok=True)
@@ -150,6 +170,8 @@ class Coordinator:
                 self._residence.save_job(self.membership.goal)
                 self._journal.write("coordinator_started", pid=os.getpid(), **self._terms())
                 self._tell_code()
+                if self._mirror is not None:
+                    await self._begin_mirror(self._mirror, url)
                 journal = self._journal
                 left_open = journal.open_requests.values()
                 self._perform(self._desk.adopt(left_open, journal.last_request, self._time.now()))
@@ -162,6 +184,9 @@ class Coordinator:
                 if ticker is not None:
                     ticker.cancel()
                 remote = [executor for executor in self.reception.hellos if executor not in self._processes]
+                if self._is_superseded:  # they are another one's now
+                    self._processes.let_go()
+                    remote = []
                 await asyncio.gather(self._remote.dismiss(remote), self._processes.close())
                 await self._output.finish()
                 self._perform(self._desk.close(how_it_ended(self._journal.result)))
@@ -171,6 +196,8 @@ class Coordinator:
                 self._journal.close(
                     list(self.reception.hellos.values()), place, rescued=rescued, command=self._settings.command
                 )
+                if self._mirror is not None and (why := await self._mirror.close(ended=not self._is_superseded)):
+                    self._observer.on_event("warning", {"message": why})
                 self._control.close()
         return self._journal.result
 
@@ -186,6 +213,22 @@ class Coordinator:
             "set_aside": [one.executor for one in goal.aside],
             "settings": {name: getattr(settings, name) for name in _TOLD},
         }
+
+    async def _begin_mirror(self, mirror: Mirror, url: str) -> None:
+        try:
+            await mirror.announce(url)
+        except OSError as error:
+            self._warn(f"{mirror.url} cannot be written ({error.strerror or error}); it is tried again")
+        except SupersededError:
+            self._on_superseded()
+        self._processes.spawn(mirror.follow(self._warn, self._on_superseded))
+
+    def _on_superseded(self) -> None:
+        self._is_superseded = True
+        error = IsoscaleError(
+            f"another coordinator has taken the job over (after term {self._control.term}); executors are left to it"
+        )
+        self._perform([Fail(error)])
 
     # ---- ways to begin ----
 
@@ -204,7 +247,13 @@ class Coordinator:
         """From the newest whole checkpoint that fits the job; none at all is the user's mistake."""
         if self._ends_at_once():
             return
-        self._begin_at(*self._checkpoints.newest(required=True), "resumed")
+        self._begin_at(*await self._newest(required=True), "resumed")
+
+    async def _newest(self, *, required: bool) -> tuple[str, int]:
+        book = self._checkpoints
+        if isinstance(book, StoredBook):
+            return await book.newest_checked(required=required)
+        return book.newest(required=required)
 
     def _begin_at(self, path: str, step: int, reason: str) -> None:
         """Nobody holds the job's state any more."""
@@ -231,7 +280,7 @@ class Coordinator:
         if not found.local and not found.remote:
             if self._ends_at_once():
                 return
-            self._begin_at(*self._checkpoints.newest(required=False), "a new coordinator found no executor")
+            self._begin_at(*await self._newest(required=False), "a new coordinator found no executor")
             return
         self._deferred, self._desk.is_ready = [], False
         for executor, pid in found.local.items():
@@ -519,7 +568,19 @@ class Coordinator:
         self._perform(self._desk.on_signal(name, code, self._time.now(), limit_s))
 
     def _publish(self, executor: int, message: m.CheckpointWritten) -> None:
-        published = self._checkpoints.publish(message, self._clock.monotonic())
+        if self._mirror is not None:
+            self._processes.spawn(self._publish_stored(self._mirror, executor, message))
+        else:
+            self._published(executor, message, self._checkpoints.publish(message, self._clock.monotonic()))
+
+    async def _publish_stored(self, mirror: Mirror, executor: int, message: m.CheckpointWritten) -> None:
+        now = self._clock.monotonic()
+        published = await mirror.call(lambda: self._checkpoints.publish(message, now))
+        if isinstance(published, str):
+            self._warn(published)
+        self._published(executor, message, published)
+
+    def _published(self, executor: int, message: m.CheckpointWritten, published: dict[str, Any] | str) -> None:
         if isinstance(published, str):
             self._perform(self._desk.on_no_checkpoint(executor, published))
             return
@@ -605,6 +666,8 @@ class Coordinator:
     async def _conclude(self, outcome: Done | Fail | Stop, started: float) -> None:
         result = self._journal.result
         result.seconds = self._clock.monotonic() - started
+        if self._mirror is not None and isinstance(outcome, Done):
+            self._warn(await self._mirror.fetch_result())
         last = conclude(result, outcome, rescued=self._residence.is_rescue(result.saved))
         self._journal.write(last.event, **last.fields)
         if isinstance(outcome, Done):

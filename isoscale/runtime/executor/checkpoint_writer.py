@@ -48,12 +48,15 @@ class CheckpointWriter:
         tag: str,
         every: int,
         send: Callable[[m.FromExecutor], None],
+        hand_over: Callable[[Path, checkpoint.Written], None] | None = None,
     ) -> None:
+        """`hand_over`: the directory is this machine's alone, and what was written there is brought elsewhere."""
         self._directory = directory
         self._identity = identity
         self._tag = tag
         self._every = every
         self._send = send
+        self._hand_over = hand_over
         self._wish: _Wish | None = None
         #: the last request for which there was an outcome
         self._answered = -1
@@ -177,9 +180,12 @@ class CheckpointWriter:
             with contextlib.suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
         try:
+            place = self._place()
             written = checkpoint.write(
-                self._place(), snapshot, step=step, identity=self._identity, tag=f"{self._tag}-{generation}"
+                place, snapshot, step=step, identity=self._identity, tag=f"{self._tag}-{generation}"
             )
+            if self._hand_over is not None:
+                self._hand_over(place, written)
         except CheckpointError as error:
             self._last_step = -1
             self._send(m.CheckpointFailed(step=step, reason=str(error)))

@@ -46,6 +46,8 @@ class Member:
         self.settings = settings
         self.pace = Pace()
         self.writer: CheckpointWriter
+        #: of a checkpoint that the coordinator speaks of
+        self.read_checkpoint: Callable[[str], dict[str, object]] = lambda path: read(Path(path))
         self.hello: m.Hello | None = None
         #: it was told to go, and why; set by a signal's handler, which must not wait for a lock
         self.noticed = ""
@@ -109,7 +111,7 @@ class Member:
         """A member of the first generation, with the others."""
         self.orders.tell(lambda state: state.begin(order))
         if order.checkpoint:
-            self.newcomer.staged = read(Path(order.checkpoint))
+            self.newcomer.staged = self.read_checkpoint(order.checkpoint)
         try:
             exchange = self.orders.connect(order)
         except ExchangeBrokenError:

@@ -16,6 +16,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 from typing import NoReturn
@@ -41,6 +42,7 @@ from isoscale.runtime.control.home import Home
 from isoscale.runtime.control.trail import Trail, trail_path
 from isoscale.runtime.executor import result
 from isoscale.runtime.executor.checkpoint_writer import CheckpointWriter
+from isoscale.runtime.executor.depot import Depot
 from isoscale.runtime.executor.full_disk_output import forgive_full_disk
 from isoscale.runtime.executor.link_sink import LinkSink
 from isoscale.runtime.executor.member import Leaving, Member
@@ -78,7 +80,9 @@ def executor_session(train_code: CodeType | None) -> Iterator[TrainingLoop]:
     assert token_file is not None
     assert executor is not None
     token, path = read_token(token_file), f"/executor/{executor}"
-    url, socket_, welcome = _first_connection(url, path, token, token_file.parent)
+    depot = Depot(storage) if (storage := env.storage()) is not None else None
+    url, socket_, welcome = _first_connection(url, path, token, _finder(token_file.parent, depot))
+    welcome = _at_home(welcome, token, depot)
     home = Home(Path(welcome.spec.out), token)
     host = env.host() or address_here(welcome.settings.host, socket_)
     member = Member(executor, welcome.settings, host, welcome.term)
@@ -88,7 +92,7 @@ def executor_session(train_code: CodeType | None) -> Iterator[TrainingLoop]:
         path=path,
         token=token,
         ca_file=env.ca_file(),
-        control=control_directory(Path(welcome.spec.out)),
+        find=_finder(control_directory(Path(welcome.spec.out)), depot),
         on_message=member.on_message,
         introduce=lambda: _introduction(member, told),
         on_refused=member.on_refused,
@@ -99,25 +103,30 @@ def executor_session(train_code: CodeType | None) -> Iterator[TrainingLoop]:
     threading.Thread(target=_beat, args=(member,), name="heartbeat", daemon=True).start()
     member.hello = hello = _set_up(welcome, host)
     member.writer = CheckpointWriter(
-        lambda: home.find() / "checkpoints",
+        lambda: (home.find() if depot is None else depot.scratch) / "checkpoints",
         Identity.of(welcome.spec, fingerprint=hello.fingerprint),
         str(executor),
         welcome.settings.checkpoint_every,
         link.send,
+        None if depot is None else depot.hand_over,
     )
+    if depot is not None:
+        member.read_checkpoint = depot.read_checkpoint
     told.append(Uses(watching(), link.send))
     link.send(hello)
     forgive_full_disk(lambda message: link.send(m.Warned(message=message)))
     _catch_notice(member)
     code = 0
     try:
-        with _training(train_code, welcome, member, home, told[0], token) as loop:
+        with _training(train_code, welcome, member, home, told[0], token, depot) as loop:
             yield loop
     except _FailedRunError as failed:
         code = failed.exit_code
     link.close()
     sys.stdout.flush()
     sys.stderr.flush()
+    if depot is not None:
+        depot.close()
     end_own_leftovers()
     # Loader processes and gloo's threads have nothing left to say; interpreter shutdown could only hang on them.
     os._exit(code)
@@ -140,7 +149,13 @@ class _FailedRunError(Exception):
 
 @contextlib.contextmanager
 def _training(
-    train_code: CodeType | None, welcome: m.Welcome, member: Member, home: Home, uses: Uses, token: str
+    train_code: CodeType | None,
+    welcome: m.Welcome,
+    member: Member,
+    home: Home,
+    uses: Uses,
+    token: str,
+    depot: Depot | None,
 ) -> Iterator[TrainingLoop]:
     """Training, from where this executor comes in, and what is to be said of its end."""
     loop: TrainingLoop | None = None
@@ -161,11 +176,11 @@ def _training(
             executor=member.executor, step=loop.step, digest=loop.digest, stop_reason=loop.stop_reason
         )
         if loop.is_main:
-            result.save_result(loop, member.link, home, finished)
+            result.save_result(loop, member.link, home, finished, depot)
         loop.main_objects.close()  # before anybody is told of the end: what is left of the job is ended then
         member.finish(finished)
         final = loop
-        member.wait_dismissed(lambda: result.save_result(final, member.link, home, finished))
+        member.wait_dismissed(lambda: result.save_result(final, member.link, home, finished, depot))
     except Leaving as leaving:
         if loop is not None:
             loop.main_objects.close()
@@ -177,14 +192,14 @@ def _training(
         rank = loop.engine.turn.logical_rank if loop is not None else None
         if loop is not None:
             with contextlib.suppress(Exception):
-                result.save_after_crash(loop, member.writer, member.generation, home)
+                result.save_after_crash(loop, member.writer, member.generation, home, depot)
             loop.main_objects.close()
         raise _FailedRunError(_report_failure(member, loop, rank, error)) from error
 
 
 def _set_up(welcome: m.Welcome, host: str) -> m.Hello:
     spec, store = welcome.spec, ""
-    if not ipaddress.ip_address(host).is_loopback:
+    if welcome.settings.storage or not ipaddress.ip_address(host).is_loopback:
         from isoscale.runtime.transport.rendezvous import StoreServer
 
         store = StoreServer(host).address
@@ -295,7 +310,30 @@ def _script_frames(trace: TracebackType | None) -> TracebackType | None:
     return first or trace
 
 
-def _first_connection(url: str, path: str, token: str, control: Path) -> tuple[str, ClientConnection, m.Welcome]:
+def _finder(control: Path, depot: Depot | None) -> Callable[[], tuple[str, int] | None]:
+    """Who is the coordinator: by the run's directory, by its storage, or by the newer word of both."""
+
+    def find() -> tuple[str, int] | None:
+        found = [find_coordinator(control), depot.find_coordinator() if depot is not None else None]
+        return max((one for one in found if one is not None), key=lambda one: one[1], default=None)
+
+    return find
+
+
+def _at_home(welcome: m.Welcome, token: str, depot: Depot | None) -> m.Welcome:
+    """The same job, with a directory of this process's own where the run's cannot be seen."""
+    if depot is None:
+        return welcome
+    with contextlib.suppress(OSError):
+        if read_token(control_directory(Path(welcome.spec.out)) / "token") == token:
+            return welcome
+    depot.follow_log(welcome.executor)
+    return msgspec.structs.replace(welcome, spec=replace(welcome.spec, out=str(depot.scratch)))
+
+
+def _first_connection(
+    url: str, path: str, token: str, find: Callable[[], tuple[str, int] | None]
+) -> tuple[str, ClientConnection, m.Welcome]:
     """With the coordinator that started this process or, if that is gone, with one that has taken over since."""
     begun = time.monotonic()
     while True:
@@ -305,7 +343,7 @@ def _first_connection(url: str, path: str, token: str, control: Path) -> tuple[s
         except UserError as error:
             sys.exit(f"isoscale: {error}")
         except (OSError, WebSocketException) as error:
-            newest = find_coordinator(control)
+            newest = find()
             limit = _FIRST_ANSWER_S if isinstance(error, TimeoutError) else _FIRST_CONNECTION_S
             if newest is None or time.monotonic() - begun > limit:
                 sys.exit(f"isoscale: no coordinator at {url}: {error}")

@@ -15,6 +15,7 @@ from isoscale.runtime.control.directory import control_directory
 from isoscale.runtime.control.executor_link import Link
 from isoscale.runtime.control.home import Home, is_elsewhere
 from isoscale.runtime.executor.checkpoint_writer import CheckpointWriter
+from isoscale.runtime.executor.depot import Depot
 from isoscale.runtime.training.loop import TrainingLoop
 from isoscale.runtime.training.state import Tree, atomic_save
 
@@ -23,13 +24,13 @@ __all__ = ["save_after_crash", "save_result"]
 _NAME = "final.pt"
 
 
-def save_result(loop: TrainingLoop, link: Link, home: Home, finished: m.Finished) -> None:
+def save_result(loop: TrainingLoop, link: Link, home: Home, finished: m.Finished, depot: Depot | None = None) -> None:
     """Training is done. Raises IsoscaleError if there is no place for what came out."""
     start = time.perf_counter()
     state = loop.state.final(loop.step)
     result: dict[str, object] = {"step": finished.step, "digest": finished.digest, "stop_reason": finished.stop_reason}
     try:
-        path = _written(home, state, result)
+        path = _written(home, state, result) if depot is None else _brought(depot, home, state, finished)
     except (OSError, RuntimeError) as error:  # torch's own writer raises the latter
         reason = next((e.strerror for e in (error, error.__context__) if isinstance(e, OSError) and e.strerror), error)
         raise IsoscaleError(
@@ -40,7 +41,9 @@ def save_result(loop: TrainingLoop, link: Link, home: Home, finished: m.Finished
     link.send(m.Saved(step=loop.step, path=shown, seconds=round(time.perf_counter() - start, 6)))
 
 
-def save_after_crash(loop: TrainingLoop, writer: CheckpointWriter, generation: int, home: Home) -> None:
+def save_after_crash(
+    loop: TrainingLoop, writer: CheckpointWriter, generation: int, home: Home, depot: Depot | None = None
+) -> None:
     """The script raised. In a turn, the last committed step is still whole; outside turns it is half done."""
     engine = loop.engine
     loader = next((one for one in loop.training_loaders.values() if one.is_open), None)
@@ -50,7 +53,19 @@ def save_after_crash(loop: TrainingLoop, writer: CheckpointWriter, generation: i
         engine.rewind()
         writer.write_now(loop, loader, generation)
     elif loop.step and not loop.approaching:
-        atomic_save(loop.state.final(loop.step), home.find() / "crashed.pt")
+        path = home.find() / "crashed.pt"
+        atomic_save(loop.state.final(loop.step), path)
+        if depot is not None:
+            depot.keep_crashed(path, loop.step)
+
+
+def _brought(depot: Depot, home: Home, state: Tree, finished: m.Finished) -> Path:
+    """To the run's storage; the coordinator puts it where it is looked for."""
+    path = depot.scratch / _NAME
+    atomic_save(state, path)
+    depot.keep_result(path, finished.step, finished.digest, finished.stop_reason)
+    path.unlink()
+    return home.out / _NAME
 
 
 def _written(home: Home, state: Tree, result: dict[str, object]) -> Path:

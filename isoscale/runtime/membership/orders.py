@@ -13,11 +13,14 @@ from isoscale.runtime.membership.instructions import Emit, Instruction, Tell
 __all__ = ["Formation", "addresses_of", "generation_events", "meeting_place", "rescale_event", "straggler_event"]
 
 
-def addresses_of(members: Iterable[m.Hello | None]) -> tuple[str, ...]:
-    """Where each of them listens, "" if it does not; nothing at all if they are on one machine."""
+def addresses_of(members: Iterable[m.Hello | None], *, apart: bool = False) -> tuple[str, ...]:
+    """Where each of them listens, "" if it does not; nothing at all if they are on one machine.
+
+    `apart`: that may be another one than the coordinator's, whose files they do not see.
+    """
     hellos = list(members)
     machines = {hello.machine for hello in hellos if hello is not None}
-    return tuple(hello.store if hello is not None else "" for hello in hellos) if len(machines) > 1 else ()
+    return tuple(hello.store if hello is not None else "" for hello in hellos) if apart or len(machines) > 1 else ()
 
 
 def meeting_place(addresses: tuple[str, ...], prefix: str, generation: int) -> str:

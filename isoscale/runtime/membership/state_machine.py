@@ -791,7 +791,7 @@ class Membership:
     def _formation(self, members: tuple[int, ...], shares: tuple[int, ...], *, beyond: int | None = None) -> Formation:
         """The newest generation; at `beyond` the plan's change is the one that is being made."""
         hellos = [one.hello if (one := self.roster.get(e)) is not None else None for e in members]
-        addresses = addresses_of(hellos)
+        addresses = addresses_of(hellos, apart=bool(self.settings.storage))
         place = meeting_place(addresses, self.store, self.generation)
         return Formation(self.generation, members, shares, place, self.goal.hold_at(beyond), addresses)
 
