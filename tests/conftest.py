@@ -84,6 +84,7 @@ LONG = (
     "tests/ray/test_on_ray.py::test_ray[fresh_streams",
     "tests/ray/test_on_ray.py::test_ray[other_fingerprints",
     "tests/cluster/test_rough_days.py::test_a_stopped_service_a_flood",
+    "tests/cluster/test_retries.py::test_errors_on_trial",
     "tests/cluster/test_batches.py::test_a_batch_size_that_the_service_chooses[pollux",
     "tests/cluster/test_it_survives.py::test_a_reclaim_that_is_interrupted_is_carried_out[reclaim-free",
     "tests/cluster/test_it_survives.py::test_death_at_a_transition[submit-directory",

@@ -20,6 +20,7 @@ from isoscale.cluster import faults
 from isoscale.cluster.auth import Caller, ConflictError, ForbiddenError, NotFoundError, TooManyError
 from isoscale.cluster.bundle import Codes
 from isoscale.cluster.picture import Picture
+from isoscale.cluster.retrying import last_words
 from isoscale.cluster.showing import show_job, show_nodes
 from isoscale.cluster.state_directory import job_directory
 from isoscale.cluster.store import Store
@@ -77,7 +78,12 @@ class Desk:
         return [self._show(record, caller, picture) for record in records]
 
     def job(self, caller: Caller, job: str) -> JobShown:
-        return self._show(self._visible(caller, job), caller, self._picture())
+        record = self._visible(caller, job)
+        shown = self._show(record, caller, self._picture())
+        # Of one job only: to find the class of an error takes too long for a list of a thousand.
+        if words := last_words(record):
+            shown = replace(shown, why=replace(shown.why, text=f"{shown.why.text} ({words})"))
+        return shown
 
     def why(self, caller: Caller, job: str) -> Why:
         return self.job(caller, job).why

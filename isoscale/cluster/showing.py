@@ -7,7 +7,6 @@ from typing import Literal
 
 from isoscale.cluster.auth import Caller
 from isoscale.cluster.picture import JobPicture, Picture
-from isoscale.cluster.retrying import last_words
 from isoscale.cluster.values import DeviceShown, JobRecord, JobShown, NodeShown
 from isoscale.cluster.why import explain
 from isoscale.scheduling.driving import Standing
@@ -23,8 +22,6 @@ def show_job(job: JobRecord, picture: Picture, caller: Caller, directory: str = 
     live = found or _NOTHING
     submission = job.submission
     why = explain(job, picture)
-    if words := last_words(job):
-        why = replace(why, text=f"{why.text} ({words})")
     if caller.only_tenant is not None:
         # Places are everybody's business, names of jobs of other tenants are not.
         own = [one for one in why.ahead if picture.tenants.get(one) == caller.only_tenant]

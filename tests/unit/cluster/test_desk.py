@@ -102,6 +102,18 @@ def test_a_job_waits_for_another_and_fails_with_it(world: World) -> None:
     wait_for(world, "j3", "failed")
 
 
+def test_a_job_that_failed_says_why_it_is_not_tried_again(world: World) -> None:
+    world.submit()
+    with world.service.store.write(now=2.0) as tx:
+        tx.event("done", tx.set_state("j1", "failed", started_s=1.0, ended_s=2.0, error="ValueError: no", exit_code=1))
+    shown = world.ask("GET", "/api/jobs/j1", "user").json()
+    assert shown["error"] == "ValueError: no"
+    assert shown["why"]["text"] == "ValueError: no (semantic error: no retry cures it)"
+    assert world.ask("GET", "/api/jobs/j1/why", "user").json()["text"] == shown["why"]["text"]
+    [listed] = world.ask("GET", "/api/jobs", "user").json()
+    assert listed["why"]["text"] == "ValueError: no"
+
+
 def test_wishes_are_kept_and_undone(world: World) -> None:
     world.submit()
     assert world.ask("POST", "/api/jobs/j1/pause", "user").json()["wanted"] == "pause"
