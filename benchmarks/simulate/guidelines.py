@@ -3,7 +3,7 @@
 Jobs of real traces (two days of Philly, a week of each of two ITP clusters); which of them fail, when and of what is
 drawn after the study's table, a third of them. Speeds are drawn from measured curves; for locality from the world
 `mixed`, in which crossing nodes costs up to a fifth of the speed, since the curves say nothing of it. Changes cost what
-stop-free scaling costs.
+stop-free scaling costs; a trial that failed begins again with a checkpoint of the last ten minutes.
 
 `caught` are trials that failed while the job held one device (or its minimum), of all that failed.
 
@@ -25,7 +25,7 @@ from isoscale.analysis.failures import should_retry
 from isoscale.scheduling.state import Cluster
 from isoscale.sim.builtin import find_trace
 from isoscale.sim.cluster_spec import parse_cluster
-from isoscale.sim.costs import PRESETS
+from isoscale.sim.costs import parse_costs
 from isoscale.sim.engine import Options, Outcome, Simulation
 from isoscale.sim.failing import add_failures
 from isoscale.sim.job import SimJob
@@ -44,6 +44,8 @@ _TRACES = {
     "ITP 5": ("elasticflow-itp/raw/cluster05.csv", 0.0, 7.0, "2x(gpu*8)"),
 }
 _SHARE_FAILING = 0.33
+#: a script that failed begins again with its last checkpoint, however stop-free its changes of size are
+_COSTS = "stop-free:checkpoint_every_s=600"
 Retry = Callable[[str, int], bool]
 #: feature, setting, policy, retry
 _RUNS: tuple[tuple[str, str, str, Retry], ...] = (
@@ -103,7 +105,7 @@ def _rigid(job: SimJob) -> SimJob:
 
 def _one(jobs: Sequence[SimJob], cluster: Cluster, policy: str, retry: Retry) -> dict[str, Any]:
     [(_, make)] = parse_policies(policy)
-    settings = Options(costs=PRESETS["stop-free"], interval_s=60.0, retry=retry)
+    settings = Options(costs=parse_costs(_COSTS), interval_s=60.0, retry=retry)
     outcome = Simulation(jobs, cluster, make(), settings).run()
     found, more = summarise(outcome), details(outcome)
     return {

@@ -129,7 +129,8 @@ def fairness() -> str:
     def cell(world: str, policy: str) -> str:
         row = by[world, policy]
         worst = f"{row['unfairness_p99']:.2f} / {row['unfairness_max']:.2f}"
-        return f"{row['mean_jct_s']:,.0f} s; {worst}; {row['unfair_share']:.0%}"
+        long = f"{row['long_p99']:.2f} / {row['long_max']:.2f}"
+        return f"{row['mean_jct_s']:,.0f} s; {worst}; {long}; {row['unfair_share']:.0%}"
 
     lines = ((f"`{policy}`", *(cell(world, policy) for world in worlds)) for policy in policies)
     return table(("policy", *worlds), lines)
