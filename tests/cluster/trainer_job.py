@@ -1,6 +1,6 @@
-"""A training with Hugging Face's Trainer that takes its time over every batch until there is a file `hurry` in the folder
-that it is given, where it leaves its checkpoints too. So two executors are worth more than one, and steps last until
-executors that import transformers have come, one after the other."""
+"""A training with Hugging Face's Trainer that takes its time over every batch until there is a file `hurry` in the
+folder that it is given, where it leaves its checkpoints too. So two executors are worth more than one, and steps last
+until executors that import transformers have come, one after the other."""
 
 import sys
 import time

@@ -149,7 +149,7 @@ class LogicalTrainer(Training, Evaluation, Checkpoints, LiveSizes):
             self._loop.horizon.num_steps = self.state.max_steps
 
     def _init_training_state(self, *args: Any, **options: Any) -> tuple[int, int]:
-        begun: tuple[int, int] = super()._init_training_state(*args, **options)  # type: ignore[misc]
+        begun: tuple[int, int] = super()._init_training_state(*args, **options)
         if self._loop.approaching or self._loop.first_epoch() is not None:
             # The place to go on at comes with the job's state; a checkpoint folder found here may be a later one.
             return 0, 0
