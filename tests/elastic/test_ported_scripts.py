@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,12 +14,15 @@ import torch
 
 from isoscale.testing import Nursery, faults, start
 from tests.cli.test_porting import assert_equal_bits
+from tests.forked import Forked
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(900)]
 
 SCRIPTS = Path(__file__).parents[2] / "examples" / "porting"
 PROGRAMS = Path(sys.executable).parent
 WORKERS = 3
+#: runs a script with arguments, in a directory (`cwd`)
+Stock = Callable[..., None]
 #: committed steps after which the job grows, loses an executor, and dies whole: all in mid-epoch
 GROWS, LOSES = 3, 5
 
@@ -30,6 +34,37 @@ def command(*parts: str, cwd: Path) -> str:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+@pytest.fixture
+def stock(request: pytest.FixtureRequest, tmp_path: Path) -> Stock:
+    """A stock script with as many processes as there are logical workers, which with --long torchrun starts."""
+
+    def run(script: Path, *arguments: str, cwd: Path) -> None:
+        if request.config.getoption("--long"):
+            command("torchrun", "--nproc-per-node", str(WORKERS), str(script), *arguments, cwd=cwd)
+            return
+        # What torchrun gives its processes, which import nothing: they are forked.
+        store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        common = {"WORLD_SIZE": str(WORKERS), "LOCAL_WORLD_SIZE": str(WORKERS), "GLOO_SOCKET_IFNAME": "lo"}
+        common |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
+        ranks = [
+            Forked(
+                script,
+                *arguments,
+                log=tmp_path / f"stock-{rank}.log",
+                cwd=cwd,
+                environment={**os.environ, **common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            )
+            for rank in range(WORKERS)
+        ]
+        try:
+            assert [rank.wait(280) for rank in ranks] == [0] * WORKERS, [rank.output for rank in ranks]
+        finally:
+            for rank in ranks:
+                rank.kill()
+
+    return run
 
 
 def live_through(name: str, directory: Path, nursery: Nursery, *, dies: int, arguments: list[str]) -> Path:
@@ -70,33 +105,25 @@ def both(
     name: str,
     directory: Path,
     nursery: Nursery,
+    stock: Stock,
     *,
     dies: int,
     before: list[str] | None = None,
     after: list[str] | None = None,
 ) -> tuple[Path, Path]:
     """What the stock script and the port have left."""
-    stock = directory / "before.pt"
-    command(
-        "torchrun",
-        "--nproc-per-node",
-        str(WORKERS),
-        str(SCRIPTS / f"{name}_before.py"),
-        "--out",
-        str(stock),
-        *(before or []),
-        cwd=directory,
-    )
-    return stock, live_through(name, directory, nursery, dies=dies, arguments=after or [])
+    out = directory / "before.pt"
+    stock(SCRIPTS / f"{name}_before.py", "--out", str(out), *(before or []), cwd=directory)
+    return out, live_through(name, directory, nursery, dies=dies, arguments=after or [])
 
 
-def test_iterations_whose_batches_are_drawn_in_the_turn(tmp_path: Path, nursery: Nursery) -> None:
-    stock, out = both("iterations", tmp_path, nursery, dies=9)
-    compare(stock, out / "final.pt", {"model", "optimizer"})
-    compare(Path(f"{stock}.best"), out / "best.pt", {"model", "iter_num"})
+def test_iterations_whose_batches_are_drawn_in_the_turn(tmp_path: Path, nursery: Nursery, stock: Stock) -> None:
+    before, out = both("iterations", tmp_path, nursery, stock, dies=9)
+    compare(before, out / "final.pt", {"model", "optimizer"})
+    compare(Path(f"{before}.best"), out / "best.pt", {"model", "iter_num"})
 
 
-def test_meters_and_a_warm_start_from_a_checkpoint_of_its_own(tmp_path: Path, nursery: Nursery) -> None:
+def test_meters_and_a_warm_start_from_a_checkpoint_of_its_own(tmp_path: Path, nursery: Nursery, stock: Stock) -> None:
     warm = ["--resume", str(tmp_path / "warm.pt")]
     sys.path.insert(0, str(SCRIPTS))
     try:
@@ -109,19 +136,21 @@ def test_meters_and_a_warm_start_from_a_checkpoint_of_its_own(tmp_path: Path, nu
     saved = {"epoch": 1, "best_acc1": 0.3, "state_dict": state, "optimizer": optimizer.state_dict()}
     torch.save(saved, tmp_path / "warm.pt")
 
-    stock, out = both("meters", tmp_path, nursery, dies=13, before=warm, after=warm)
-    compare(stock, out / "checkpoint.pt", {"epoch", "best_acc1", "train_loss", "state_dict", "optimizer"})
-    compare(Path(f"{stock}.best"), out / "best.pt", {"epoch", "best_acc1", "state_dict"})
+    before, out = both("meters", tmp_path, nursery, stock, dies=13, before=warm, after=warm)
+    compare(before, out / "checkpoint.pt", {"epoch", "best_acc1", "train_loss", "state_dict", "optimizer"})
+    compare(Path(f"{before}.best"), out / "best.pt", {"epoch", "best_acc1", "state_dict"})
 
 
-def test_a_trainer_with_snapshots(tmp_path: Path, nursery: Nursery) -> None:
-    stock, out = both("trainer", tmp_path, nursery, dies=13)
-    compare(stock, out / "snapshot.pt", {"model_state", "optimizer_state", "finished_epoch"})
+def test_a_trainer_with_snapshots(tmp_path: Path, nursery: Nursery, stock: Stock) -> None:
+    before, out = both("trainer", tmp_path, nursery, stock, dies=13)
+    compare(before, out / "snapshot.pt", {"model_state", "optimizer_state", "finished_epoch"})
 
 
-def test_accumulation_over_batches_groups_by_module_and_f1_of_all_predictions(tmp_path: Path, nursery: Nursery) -> None:
-    stock, out = both("glue", tmp_path, nursery, dies=11)
-    compare(stock, out / "final.pt", {"model", "optimizer", "schedule", "state"})
+def test_accumulation_over_batches_groups_by_module_and_f1_of_all_predictions(
+    tmp_path: Path, nursery: Nursery, stock: Stock
+) -> None:
+    before, out = both("glue", tmp_path, nursery, stock, dies=11)
+    compare(before, out / "final.pt", {"model", "optimizer", "schedule", "state"})
 
 
 @pytest.mark.parametrize("name", ["iterations", "meters", "trainer", "glue"])
