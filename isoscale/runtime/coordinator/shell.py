@@ -228,7 +228,7 @@ class Coordinator:
         error = IsoscaleError(
             f"another coordinator has taken the job over (after term {self._control.term}); executors are left to it"
         )
-        self._perform([Fail(error)])
+        self._perform([Fail(error=error)])
 
     # ---- ways to begin ----
 
