@@ -17,6 +17,7 @@ from isoscale.runtime.checkpoint.manifest import Broken, Manifest
 from isoscale.runtime.storage import names
 from isoscale.runtime.storage.client import Storage
 from isoscale.runtime.storage.counting import View, spare
+from isoscale.runtime.storage.ledger import is_superseded
 from isoscale.runtime.storage.records import Base, Entry, written
 
 __all__ = ["StoredCheckpoints", "fetch", "hand_over"]
@@ -26,10 +27,10 @@ def hand_over(storage: Storage, directory: Path, made: Written) -> None:
     """From the disk of the machine that wrote it, which then has it no more. Raises CheckpointError."""
     data, manifest = directory / made.temporary_data, directory / made.temporary_manifest
     try:
-        storage.upload(names.data(made.step, made.tag, ".pt"), data)
-        storage.upload(names.data(made.step, made.tag, ".json"), manifest)
+        storage.upload(_object(made), data)
+        storage.upload(_object(made, ".json"), manifest)
     except OSError as error:
-        raise _failed(names.data(made.step, made.tag, ".pt"), "cannot be brought to the storage", error) from error
+        raise _failed(_object(made), "cannot be brought to the storage", error) from error
     finally:
         for path in (data, manifest):
             with contextlib.suppress(OSError):
@@ -54,10 +55,10 @@ class StoredCheckpoints:
     """As the holder of a term sees them."""
 
     def __init__(self, storage: Storage, term: int, view: View, keep: int) -> None:
-        """`view` is what the term goes on with, `keep` how many stay."""
+        """`view` is what the term goes on with, `keep` how many stay: two at least, see `_prune`."""
         self._storage = storage
         self._term = term
-        self._keep = keep
+        self._keep = max(keep, 2)
         self._inherited = view
         self._entries = {one.step: one for one in view.entries}
 
@@ -68,12 +69,12 @@ class StoredCheckpoints:
 
     def publish(self, made: Written) -> str:
         """Make it count; its object. May be repeated. Raises CheckpointError."""
-        key = names.data(made.step, made.tag, ".pt")
+        key = _object(made)
         before = self._entries.get(made.step)
         if before is not None and (before.object, before.sha256) == (key, made.sha256):
             return key  # told again, maybe to the next coordinator
         try:
-            text = self._storage.read(names.data(made.step, made.tag, ".json"))
+            text = self._storage.read(_object(made, ".json"))
             manifest = Manifest.from_json(text)
             if (manifest.step, manifest.size, manifest.sha256) != (made.step, made.size, made.sha256):
                 raise OSError("its manifest is another one's")
@@ -85,9 +86,7 @@ class StoredCheckpoints:
             raise _failed(key, "does not count", error) from error
         self._entries[made.step] = entry
         with contextlib.suppress(OSError):  # room in a storage is no reason to lose a checkpoint
-            if before is not None and before.object != key:
-                self._remove(before)
-            self._prune(made.step)
+            self._prune(made.step, [] if before is None or before.object == key else [before])
         return key
 
     def newest(self, warn: Callable[[str], None], *, hashed: bool) -> tuple[str, Found] | None:
@@ -109,8 +108,14 @@ class StoredCheckpoints:
             return f"{entry.object} {entry.size} {entry.sha256}", found
         return None
 
-    def _prune(self, published: int) -> None:
+    def _prune(self, published: int, replaced: list[Entry]) -> None:
+        """Remove what is not needed any more. Data lies outside terms, and a successor may count on it: so what is to
+        go is chosen first, then it is asked whether there is one. One that comes later still misses only the oldest."""
         gone = spare(self._entries.values(), self._keep, published)
+        oldest = min(step for step in self._entries if step not in {one.step for one in gone})
+        uploads = {key: names.step_of_data(key) for key in self._storage.list("data/")}
+        if is_superseded(self._storage, self._term):
+            return
         inherited = {one.object for one in self._inherited.entries}
         left = tuple(one for one in self._inherited.entries if one not in gone)
         if len(left) != len(self._inherited.entries):
@@ -123,15 +128,20 @@ class StoredCheckpoints:
                 self._storage.remove(names.entry(self._term, entry.step))
             self._remove(entry)
             del self._entries[entry.step]
-        oldest = min(self._entries)
-        for key in self._storage.list("data/"):
-            step = names.step_of_data(key)
+        for entry in replaced:
+            self._remove(entry)
+        for key, step in uploads.items():
             if step is not None and step < oldest:
                 self._storage.remove(key)
 
     def _remove(self, entry: Entry) -> None:
         self._storage.remove(entry.object)
         self._storage.remove(f"{entry.object.removesuffix('.pt')}.json")
+
+
+def _object(made: Written, suffix: str = ".pt") -> str:
+    """Nobody writes another one's: executors of a coordinator that was replaced may have the same numbers."""
+    return names.data(made.step, f"{made.tag}-{made.sha256[:12]}", suffix)
 
 
 def _failed(key: str, problem: str, error: Exception) -> CheckpointError:

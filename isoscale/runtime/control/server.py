@@ -16,7 +16,7 @@ import logging
 import re
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -122,11 +122,18 @@ class ControlServer:
         if peer is not None and peer.closed_at is None:
             self._put(peer.connection, m.encode(message))
 
-    def acknowledge(self) -> None:
+    def heard(self) -> dict[int, tuple[object, int]]:
+        """What came from each executor so far, for `acknowledge` later."""
+        return {executor: (peer, peer.count) for executor, peer in self._peers.items()}
+
+    def acknowledge(self, heard: Mapping[int, tuple[object, int]] | None = None) -> None:
+        """Executors need not keep what they have told; only what was `heard` then, if that is given."""
+        heard = self.heard() if heard is None else heard
         for executor, peer in self._peers.items():
-            if peer.count > peer.told and peer.closed_at is None:
-                peer.told = peer.count
-                self.send(executor, m.Heard(count=peer.count))
+            known, count = heard.get(executor, (None, 0))
+            if known is peer and count > peer.told and peer.closed_at is None:
+                peer.told = count
+                self.send(executor, m.Heard(count=count))
 
     def silent_for(self, executor: int, now: float) -> float | None:
         """Seconds since its last message; None if it never was here."""

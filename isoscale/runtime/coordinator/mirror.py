@@ -17,6 +17,7 @@ from typing import TypeVar
 from isoscale.runtime.checkpoint.stored import StoredCheckpoints
 from isoscale.runtime.code.fetching import keep_code
 from isoscale.runtime.code.store import code_directory
+from isoscale.runtime.control.server import ControlServer
 from isoscale.runtime.storage import names
 from isoscale.runtime.storage.client import Storage
 from isoscale.runtime.storage.counting import View
@@ -65,13 +66,18 @@ class Mirror:
         await self.call(lambda: self._storage.write(names.of_term(self.term, names.ADDRESS), record))
         await self.call(self.keep_all)
 
-    async def follow(self, warn: Callable[[str], None], on_superseded: Callable[[], None]) -> None:
-        """Until it is cancelled."""
+    async def follow(
+        self, server: ControlServer, warn: Callable[[str], None], on_superseded: Callable[[], None]
+    ) -> None:
+        """Until it is cancelled. Executors keep what they have told until it is in the storage, and tell it again to
+        another coordinator if it never comes there."""
         told = False
         while True:
             await asyncio.sleep(_EVERY_S)
+            heard = server.heard()
             try:
                 await self.call(self.keep_all)
+                server.acknowledge(heard)
                 told = False
             except SupersededError:
                 on_superseded()

@@ -112,7 +112,7 @@ async def resume_job(
     has reached it goes on. `address`: the Ray cluster on which it goes on, `host` the address of this machine,
     where it is another one now. Raises UserError.
     """
-    attachment = attach(read_job(directory).settings.storage)
+    attachment = attach(_storage_of(directory))
     control = Control(directory, field="DIR", claim=None if attachment is None else attachment.take_over)
     with closed_on_error(control):
         job = control.load_job()
@@ -149,6 +149,13 @@ async def resume_job(
     if devices is None and not job.settings.granted:
         coordinator.membership.goal.aside = [Aside(*one) for one in job.aside]
     return await coordinator.run(coordinator.take_over, heed_signals=heed_signals)
+
+
+def _storage_of(directory: Path) -> str:
+    """Of a run; "" also if there is no run here, of which others tell."""
+    with contextlib.suppress(UserError):
+        return read_job(directory).settings.storage
+    return ""
 
 
 def _settled(attachment: Attachment | None, control: Control, spec: JobSpec) -> list[str]:

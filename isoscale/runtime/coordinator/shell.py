@@ -221,14 +221,14 @@ class Coordinator:
             self._warn(f"{mirror.url} cannot be written ({error.strerror or error}); it is tried again")
         except SupersededError:
             self._on_superseded()
-        self._processes.spawn(mirror.follow(self._warn, self._on_superseded))
+        self._processes.spawn(mirror.follow(self._server, self._warn, self._on_superseded))
 
     def _on_superseded(self) -> None:
         self._is_superseded = True
         error = IsoscaleError(
             f"another coordinator has taken the job over (after term {self._control.term}); executors are left to it"
         )
-        self._perform([Fail(error)])
+        self._perform([Fail(error=error)])
 
     # ---- ways to begin ----
 
@@ -362,7 +362,8 @@ class Coordinator:
                 await asyncio.sleep(_TICK_S)
             now = self._time.now()
             self._look_after_home()
-            self._server.acknowledge()
+            if self._mirror is None:
+                self._server.acknowledge()
             if self._outcome.done():
                 continue  # whoever is silent now may: it was told to go
             warning, condemned = self._watch.judge(now, self.membership.roster, self.reception.hellos)
