@@ -31,8 +31,8 @@ def against_ddp(result: Result) -> Iterator[Row]:
             f"N = {row['workers']} on {row['executors']} executors, order {row['order']}, over stock DDP with "
             f"{row['executors']} processes, {row['model']}",
             f"step time at most {row['limit']:.2f}x",
-            f"{_figure(row)[0]:.3f}x +- {_figure(row)[1]:.3f}{_by_the_clock(row)}{_rounds([row])}; exchange {row['exchange_ms']:.1f} ms, "
-            f"plain all-reduce {row['plain_all_reduce_ms']:.1f} ms",
+            f"{_figure(row)[0]:.3f}x +- {_figure(row)[1]:.3f}{_by_the_clock(row)}{_rounds([row])}; "
+            f"exchange {row['exchange_ms']:.1f} ms, plain all-reduce {row['plain_all_reduce_ms']:.1f} ms",
             verdict(row["meets"]),
         )
 
