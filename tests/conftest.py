@@ -78,6 +78,7 @@ LONG = (
     "tests/benchmarks/test_smoke.py::test_it_runs[overhead.memory",
     "tests/benchmarks/test_smoke.py::test_it_runs[recipes.proof",
     "tests/benchmarks/test_smoke.py::test_it_runs[ray.",
+    "tests/elastic/test_storage.py::test_a_coordinator_that_was_only_slow_is_replaced",
     "tests/ray/test_on_ray.py::test_ray[exit_codes",
     "tests/ray/test_head.py::test_the_head_is_lost_and_another_cluster_takes_its_place",
     "tests/ray/test_on_ray.py::test_ray[output",

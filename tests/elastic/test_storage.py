@@ -174,7 +174,7 @@ def end_of(machines: Machines, *names: str) -> list[int]:
 def test_all_are_killed_and_two_want_to_go_on(machines: Machines, expected: Result, tmp_path: Path) -> None:
     """From the newest checkpoint that counts; what is half in the storage does not."""
     url = f"file://{tmp_path}/store"
-    out = begin(machines, url, "0.12")
+    out = begin(machines, url, "0.06")
     storage = open_storage(url)
     machines.until(lambda: look(storage, print).entries, "a checkpoint that counts")
     machines.kill("first")
@@ -204,7 +204,7 @@ def test_all_are_killed_and_two_want_to_go_on(machines: Machines, expected: Resu
 def test_a_coordinator_that_was_only_slow_is_replaced(machines: Machines, expected: Result, tmp_path: Path) -> None:
     """It finds that another one has the job, and ends neither that nor its executors."""
     url = f"file://{tmp_path}/store"
-    begin(machines, url, "0.12")
+    begin(machines, url, "0.06")
     storage = open_storage(url)
     machines.until(lambda: look(storage, print).entries, "a checkpoint that counts")
     os.kill(machines.processes["first"].pid, signal.SIGSTOP)
@@ -250,7 +250,7 @@ def bucket() -> Iterator[dict[str, str]]:
 def test_s3(bucket: dict[str, str], machines: Machines, expected: Result, tmp_path: Path) -> None:
     """Code, checkpoints, events and result through a real server: all are killed, and it goes on elsewhere."""
     url = "s3://bucket/runs/a"
-    out = begin(machines, url, "0.12", **bucket)
+    out = begin(machines, url, "0.06", **bucket)
     written = lambda: [one for one in events(out) if one["event"] == "checkpoint"]  # noqa: E731
     machines.until(written, "a checkpoint")
     assert written()[0]["path"].startswith("data/step-"), written()

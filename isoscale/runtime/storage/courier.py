@@ -23,10 +23,10 @@ if __name__ == "__main__":
     if not sys.flags.safe_path:
         del sys.path[0]
     try:
-        import isoscale
+        import isoscale.env
     except ModuleNotFoundError:
         sys.path.append(str(Path(__file__).resolve().parents[3]))
-        import isoscale  # noqa: F401
+        import isoscale.env  # noqa: F401
 
 from isoscale.errors import UserError
 from isoscale.protocol.files import MAX_SMALL_BYTES

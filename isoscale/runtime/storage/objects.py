@@ -182,8 +182,7 @@ def open_objects(url: str, field: str = "--storage") -> Objects:
         problem = f"needs a shared lock: {parts.scheme} cannot create an object for one of two who try at once"
         raise UserError(field=field, value=url, problem=problem, remedy=remedy)
     try:
-        import fsspec
-        import fsspec.core
+        from fsspec.core import url_to_fs  # type: ignore[import-untyped]
     except ImportError:
         problem, remedy = "needs fsspec, which is not installed", "pip install 'isoscale[storage]'"
         raise UserError(field=field, value=url, problem=problem, remedy=remedy) from None
@@ -191,7 +190,7 @@ def open_objects(url: str, field: str = "--storage") -> Objects:
     if parts.scheme in ("s3", "s3a"):
         given |= {"use_listings_cache": False, "config_kwargs": {"connect_timeout": 10, "read_timeout": 60}}
     try:
-        files, root = fsspec.core.url_to_fs(url, **given)
+        files, root = url_to_fs(url, **given)
     except ImportError:
         package = _INSTALL.get(parts.scheme, parts.scheme)
         problem = f"needs {package}, which is not installed"
