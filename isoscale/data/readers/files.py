@@ -90,7 +90,7 @@ def spans(files: Sequence[File], partition_bytes: int | None, field: str) -> lis
 def open_file(file: File) -> IO[bytes]:
     """For reading bytes, decompressed."""
     if "://" in file.path:
-        import fsspec  # type: ignore[import-untyped]
+        import fsspec
 
         opened = fsspec.open(file.path, "rb", compression=_FSSPEC.get(file.compression)).open()
         return cast("IO[bytes]", opened)

@@ -16,7 +16,7 @@ __all__ = ["check_target", "save"]
 def check_target(name: str, out: Path) -> None:
     """Raises UserError, on every executor alike, for what cannot be written there."""
     if "://" in name:
-        import fsspec  # type: ignore[import-untyped]
+        import fsspec
 
         protocol = name.partition("://")[0]
         try:
