@@ -90,7 +90,7 @@ def spans(files: Sequence[File], partition_bytes: int | None, field: str) -> lis
 def open_file(file: File) -> IO[bytes]:
     """For reading bytes, decompressed."""
     if "://" in file.path:
-        import fsspec
+        import fsspec  # type: ignore[import-untyped]
 
         opened = fsspec.open(file.path, "rb", compression=_FSSPEC.get(file.compression)).open()
         return cast("IO[bytes]", opened)
@@ -108,7 +108,7 @@ def identity_of(kind: str, partitions: Sequence[Span], options: object = "") -> 
 def _find(path: str, field: str) -> list[File]:
     if "://" in path:
         try:
-            import fsspec
+            import fsspec  # type: ignore[import-untyped]
         except ImportError:
             raise UserError(
                 field=field, value=path, problem="needs fsspec", remedy="pip install fsspec, or give local paths"

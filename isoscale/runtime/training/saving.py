@@ -16,7 +16,7 @@ __all__ = ["check_target", "save"]
 def check_target(name: str, out: Path) -> None:
     """Raises UserError, on every executor alike, for what cannot be written there."""
     if "://" in name:
-        import fsspec
+        import fsspec  # type: ignore[import-untyped]
 
         protocol = name.partition("://")[0]
         try:
@@ -40,7 +40,7 @@ def save(thing: object, name: str, out: Path) -> None:
     if name.startswith("file://"):
         atomic_save(thing, Path(name.removeprefix("file://")))
     elif "://" in name:
-        import fsspec
+        import fsspec  # type: ignore[import-untyped]
 
         buffer = io.BytesIO()
         torch.save(thing, buffer)
