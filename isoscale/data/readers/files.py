@@ -108,7 +108,7 @@ def identity_of(kind: str, partitions: Sequence[Span], options: object = "") -> 
 def _find(path: str, field: str) -> list[File]:
     if "://" in path:
         try:
-            import fsspec  # type: ignore[import-untyped]
+            import fsspec
         except ImportError:
             raise UserError(
                 field=field, value=path, problem="needs fsspec", remedy="pip install fsspec, or give local paths"

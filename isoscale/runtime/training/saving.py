@@ -40,7 +40,7 @@ def save(thing: object, name: str, out: Path) -> None:
     if name.startswith("file://"):
         atomic_save(thing, Path(name.removeprefix("file://")))
     elif "://" in name:
-        import fsspec  # type: ignore[import-untyped]
+        import fsspec
 
         buffer = io.BytesIO()
         torch.save(thing, buffer)
