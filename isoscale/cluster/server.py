@@ -72,9 +72,14 @@ def serve(configuration: Configuration, listening: Listening, on_ready: Callable
             secure=listening.certificate is not None,
         )
         config = configured(app, listening)
-        server = Server(config, lambda: on_ready(url, service), service.begin_closing)
+
+        def ready() -> None:
+            """Whoever waits for the address finds what was printed, too."""
+            on_ready(url, service)
+            service.announce(url)
+
+        server = Server(config, ready, service.begin_closing)
         service.on_end = server.end
-        service.announce(url)
         _log.info("serving %s, policy %s", url, configuration.policy)
         asyncio.run(server.serve(sockets=[listener]))
         if service.begins_again:
