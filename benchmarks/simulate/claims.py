@@ -43,12 +43,15 @@ def simulate_ours(result: Result) -> Iterator[Row]:
     for row in result["rows"]:
         group = str(row["workload"]).removeprefix("mean of ")
         if group in _GROUPS and row["policy"].partition("(")[0] in ("flow", "pollux"):
+            # Pollux's own objective is shown beside ours: it is no claim of ours to beat itself.
+            is_target = row["policy"] != "pollux"
+            published = f"Pollux's {row['published_s']:,.0f} s"
             yield (
                 f"mean completion time under {row['policy']}, Pollux's workloads, load {row['load']}, {_GROUPS[group]}",
-                f"at or below Pollux's {row['published_s']:,.0f} s",
+                f"at or below {published}" if is_target else f"({published})",
                 f"{row['mean_jct_s']:,.0f} s ({row['difference']:+.1%}), met on {row['workloads_met']} workloads; a "
                 f"decision takes {row['decision_cpu_ms']:.1f} ms of CPU, {row['decisions_faster']:,.0f}x faster",
-                verdict(row["meets"]),
+                verdict(row["meets"]) if is_target else "",
             )
     yield from _against_all(result["rows"])
 
