@@ -1,4 +1,7 @@
-"""Programs of tests that need torch, forked from the warm parent that all tests share: importing it takes seconds."""
+"""Programs of tests that need torch, forked from the warm parent that all tests share: importing it takes seconds.
+
+Where there is none for the environment (the keeper has room for a few), the program starts from nothing, as runs do.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,15 @@ import contextlib
 import os
 import select
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import BinaryIO
 
 from isoscale.backends.local import training_environment
 from isoscale.backends.seam import Launch
+from isoscale.backends.warm import UnavailableError
 from isoscale.backends.warm_sharing import Lender, sharing_directory
 from isoscale.kinds import profile_named
 
@@ -46,11 +52,17 @@ class Forked:
         self._log = log
         self._keeper = Lender(sharing_directory())
         self._code: int | None = None
-        parent = self._keeper.borrow(launch.environment)
+        self._spawned: subprocess.Popen[bytes] | None = None
         with log.open("ab") as output:
-            self.pid = asyncio.run(parent.fork(launch, output))
+            try:
+                parent = self._keeper.borrow(launch.environment)
+            except UnavailableError:
+                self._spawned = _spawn(launch, path, output)
+                self.pid = self._spawned.pid
+            else:
+                self.pid = asyncio.run(parent.fork(launch, output))
+                parent.close()
             self._handle = os.pidfd_open(self.pid)
-        parent.close()
 
     @property
     def output(self) -> str:
@@ -84,9 +96,21 @@ class Forked:
         return self._code
 
     def _ended(self) -> int:
-        """Its parent is the keeper, which may take a moment to hear of it."""
+        """Its parent is the keeper, which may take a moment to hear of it, or this process."""
+        if self._spawned is not None:
+            return self._spawned.wait()
         deadline = time.monotonic() + 20
         while (code := self._keeper.how_ended(self.pid)) is None and time.monotonic() < deadline:
             time.sleep(0.01)
         assert code is not None, f"nobody knows how process {self.pid} ended: {self.output}"
         return code
+
+
+def _spawn(launch: Launch, path: list[str], output: BinaryIO) -> subprocess.Popen[bytes]:
+    environment = {
+        **launch.environment,
+        "PYTHONPATH": os.pathsep.join([*path, launch.environment.get("PYTHONPATH", "")]),
+    }
+    return subprocess.Popen(
+        launch.command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=launch.cwd, env=environment
+    )

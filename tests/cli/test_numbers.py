@@ -69,6 +69,7 @@ WITHOUT = {
     *("--rules", "--logs", "--present", "--like", "--world", "--check"),
     *("--address", "--working-dir", "--state", "--backend", "--webhook", "--tenant", "--name", "--after", "--cluster"),
     *("--token-file", "--kind", "--script", "--host", "--objective", "--speeds", "--batch", "--format"),
+    *("--storage", "--device"),
 }
 ARGUMENTS = {
     "run": ["SCRIPT", "--workers", "4", "--out", "OUT"],

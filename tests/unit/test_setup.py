@@ -145,7 +145,7 @@ def test_mistakes_are_named(tree: Tree) -> None:
     assert tree.setup("--with", "rya", code=2) == []
     assert (
         "--with rya: pyproject.toml has no such extra; "
-        "it has browser, cluster, data, demo, dev, ray, recipes, transformers" in tree.said
+        "it has browser, cluster, data, demo, dev, ray, recipes, storage, transformers" in tree.said
     )
     assert tree.setup("--all", code=2) == []
     assert "unknown option --all" in tree.said
