@@ -50,7 +50,7 @@ def seconds(side: str, folder: Path, steps: int, width: int, processes: int) -> 
 
 def main() -> None:
     options = chosen(__doc__)
-    steps, width = options.pick(smoke=(_SETTLING + 3, 32), quick=(20, 192), full=(40, 192))
+    steps, width = options.pick(smoke=(_SETTLING + 3, 32), quick=(20, 256), full=(40, 256))
     processes, sides = options.pick(smoke=(1, "ab"), quick=(PROCESSES, "abc"), full=(PROCESSES, "abc"))
     order, times = random.Random(0), dict[str, list[list[float]]]()
     for _ in range(options.pick(smoke=1, quick=1, full=3)):

@@ -145,7 +145,10 @@ class TrackedModel:
         ready = set(self._ready) if self.find_unused else ()
         self.used[logical_rank] = [i in ready for i in range(len(self.params))] if self.find_unused else []
         self._holders = grads
-        if not overlapped:
+        if overlapped and self.find_unused:
+            unreached = (i for i in range(len(self.params)) if i not in ready)
+            self.sync.complete({i: _contribution(grads[i], self.params[i]) for i in unreached})
+        elif not overlapped:
             self.sync.take(logical_rank, [_contribution(g, p) for g, p in zip(grads, self.params, strict=True)])
         self._reset_turn()
         return True

@@ -139,13 +139,38 @@ def test_buckets_leave_in_order_even_if_they_fill_out_of_order() -> None:
         assert submitted[4] > 1
 
 
-def test_unused_parameters_forbid_an_early_exchange() -> None:
-    meeting = Meeting(Placement(shares=(1,)))
-    exchange = SimulatedExchange(meeting, 0, overlaps=True)
-    sync = make(exchange, "ddp", find_unused=True)
-    sync.begin_step()
-    assert not sync.arm(0, lambda: True)
-    assert sync.layout.final
+@pytest.mark.parametrize("order", ["ddp", "tree"])
+def test_unused_parameters_hold_back_their_bucket_only(order: Order) -> None:
+    placement, unused = Placement(shares=(1, 2)), 4
+
+    def contribution(rank: int) -> list[torch.Tensor]:
+        grads = gradients(rank)
+        return [*grads[:unused], torch.zeros_like(grads[unused])] if rank == 2 else grads
+
+    def work(exchange: SimulatedExchange, *, early: bool) -> tuple[list[torch.Tensor], int, int]:
+        sync = make(exchange, order, find_unused=True)
+        assert sync.layout.final
+        *earlier, last = placement.ranks_of(exchange.index)
+        sync.begin_step()
+        for rank in earlier if early else (*earlier, last):
+            sync.take(rank, contribution(rank))
+        before = exchange.submitted
+        if early:
+            assert sync.arm(last, lambda: True)
+            reached = [i for i in (4, 3, 2, 1, 0) if last != 2 or i != unused]
+            for i in reached:
+                sync.ready(i, contribution(last)[i])
+            before = exchange.submitted
+            sync.complete({i: contribution(last)[i] for i in range(5) if i not in reached})
+        after = exchange.submitted
+        return [r.clone() for r in sync.finish()], before, after
+
+    late = Meeting(placement).run(lambda exchange: work(exchange, early=False), overlaps=True)
+    early = Meeting(placement).run(lambda exchange: work(exchange, early=True), overlaps=True)
+    for (results, before, after), (wanted, *_) in zip(early, late, strict=True):
+        assert all_same(results, wanted)
+        assert before <= after == len(make(LocalExchange(3), order, find_unused=True).layout.buckets)
+    assert early[1][1] < early[1][2]
 
 
 def test_a_final_layout_is_not_rebuilt() -> None:

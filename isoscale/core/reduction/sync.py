@@ -9,7 +9,7 @@ overflow, is scaled before).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
@@ -34,7 +34,6 @@ class GradientSync:
         self._params = params
         self._caps = caps
         self._exchange = exchange
-        self._find_unused = find_unused
         self._order = order
         self._waits: list[Callable[[], None]] = []
         self._buckets: list[BucketSync] = []
@@ -92,7 +91,7 @@ class GradientSync:
 
         `launch_if` is asked before the first bucket leaves; if it says no, none does, and the caller must not finish.
         """
-        self._armed = self._exchange.overlaps and not self._find_unused
+        self._armed = self._exchange.overlaps
         if self._armed:
             self._last_rank = logical_rank
             self._launch_if = launch_if
@@ -113,6 +112,11 @@ class GradientSync:
                 self._next += 1
         except ExchangeBrokenError as error:
             self._broken = error  # must not leave from inside autograd: `finish` raises it
+
+    def complete(self, rest: Mapping[int, torch.Tensor]) -> None:
+        """After backward of the armed turn: the contributions of parameters that it did not reach."""
+        for index, contribution in rest.items():
+            self.ready(index, contribution)
 
     def finish(self) -> list[torch.Tensor]:
         """Wait for all buckets. Returns a tensor per parameter, valid until the next step begins."""
