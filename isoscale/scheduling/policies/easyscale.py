@@ -26,6 +26,7 @@ from isoscale.scheduling.state import (
     Allocation,
     ClusterState,
     Decision,
+    JobRequest,
     JobView,
     Pause,
     Resize,
@@ -64,8 +65,8 @@ class EasyScale:
         self._blind = blind
         #: what each job held before its last growth
         self._before: dict[str, Allocation] = {}
-        #: jobs that would not grow if they could, with what they hold by the speeds that are known
-        self._content: dict[str, tuple[Allocation, SpeedModel]] = {}
+        #: jobs that would not grow if they could: what they hold, ask for, and are known to make of it
+        self._content: dict[str, tuple[Allocation, JobRequest, SpeedModel]] = {}
 
     def decide(self, state: ClusterState) -> list[Decision]:
         pool = Pool(state.cluster, state.free, state.free_of)
@@ -132,8 +133,8 @@ class EasyScale:
         bids: list[tuple[Proposal, int]] = []
         self._content = {job.name: self._content[job.name] for job in jobs if job.name in self._content}
         for number, job in enumerate(jobs):
-            allocation, speed = self._content.get(job.name, ((), None))
-            if speed is job.speed and allocation == job.allocation:
+            allocation, request, speed = self._content.get(job.name, ((), None, None))
+            if speed is job.speed and request is job.request and allocation == job.allocation:
                 continue
             held = held_by_kind(state.cluster, job.allocation)
             free = self._bound(state, pool, job)
@@ -156,7 +157,7 @@ class EasyScale:
                     if self._is_worth(state, job, bid, held)
                 ]
             if len(bids) == found and all(free[kind] >= job.request.max_devices for kind in kinds):
-                self._content[job.name] = (job.allocation, job.speed)
+                self._content[job.name] = (job.allocation, job.request, job.speed)
         bids.sort(key=lambda entry: (-round(entry[0].score, 9), -entry[0].added, entry[1]))
         granted: dict[int, Decision] = {}
         for bid, number in bids:

@@ -1,4 +1,5 @@
-"""An owner lowers the most devices that a running job may have: what is too much goes at once, under every policy."""
+"""An owner changes the most devices that a running job may have: what is too much goes at once, under every policy, and
+a job that was content grows again when it may."""
 
 from __future__ import annotations
 
@@ -28,3 +29,9 @@ def test_what_is_too_much_is_given_back() -> None:
     assert controller.feed(RequestChanged(lowered), 11.0) == []
     assert controller.feed(RequestChanged(replace(request, max_devices=1)), 12.0) == [Resize("j1", ((0, 1),))]
     assert controller.state(12.0).free == (1, 2)
+    for now in range(13, 16):
+        assert controller.decide(float(now)) == []
+    controller.feed(RequestChanged(request), 16.0)
+    for now in range(16, 24):
+        controller.decide(float(now))
+    assert controller.job("j1").num_devices == 4
