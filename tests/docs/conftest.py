@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -83,6 +84,8 @@ def _run_session(found: list[Block], directory: Path) -> PageRun:
             (directory / block.value).write_text(block.text + "\n")
         elif _is_run(block):
             for command, _ in commands(block):
+                if command == "wait":  # every command has a shell of its own, which has no children
+                    _wait_for_others(directory)
                 done = subprocess.run(
                     ["bash", "-c", command],
                     cwd=directory,
@@ -98,6 +101,20 @@ def _run_session(found: list[Block], directory: Path) -> PageRun:
         run.python = dict(zip([block.label for block in python], _run_python(python, directory), strict=True))
     run.events = [event for path in directory.glob("runs/*/events.jsonl") for event in read_events(path)]
     return run
+
+
+def _wait_for_others(directory: Path) -> None:
+    """Until no process works in the session's directory."""
+    deadline = time.monotonic() + _TIMEOUT_S
+    while time.monotonic() < deadline and any(_works_in(path, directory) for path in Path("/proc").glob("[0-9]*")):
+        time.sleep(0.1)
+
+
+def _works_in(process: Path, directory: Path) -> bool:
+    try:
+        return (process / "cwd").readlink() == directory
+    except OSError:
+        return False  # has ended, or is somebody else's
 
 
 def _run_python(blocks: list[Block], directory: Path) -> list[str]:
