@@ -7,9 +7,10 @@ process they start through `child_environment`.
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -47,6 +48,7 @@ __all__ = [
     "has_breakpoint_hook",
     "host",
     "is_reference",
+    "kept_breakpoint_hook",
     "key",
     "num_logical_workers",
     "num_threads",
@@ -86,6 +88,7 @@ KEY = "ISOSCALE_KEY"
 SERVICE_JOB = "ISOSCALE_SERVICE_JOB"
 CLUSTER = "ISOSCALE_CLUSTER"
 SERVICE_FAULT = "ISOSCALE_SERVICE_FAULT"
+_BREAKPOINT = "PYTHONBREAKPOINT"
 
 
 def coordinator(environ: Mapping[str, str] = os.environ) -> str | None:
@@ -238,7 +241,7 @@ def num_threads(environ: Mapping[str, str] = os.environ) -> int | None:
 
 def has_breakpoint_hook(environ: Mapping[str, str] = os.environ) -> bool:
     """Whether the user chose what `breakpoint()` does, by Python's own variable."""
-    return bool(environ.get("PYTHONBREAKPOINT"))
+    return bool(environ.get(_BREAKPOINT))
 
 
 def child_environment(variables: Mapping[str, str], environ: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -259,6 +262,18 @@ def replace(variables: Mapping[str, str]) -> None:
 def set_variable(name: str, value: str) -> None:
     """For a library that is imported later, in this process."""
     os.environ[name] = value
+
+
+@contextlib.contextmanager
+def kept_breakpoint_hook() -> Iterator[None]:
+    """Whatever happens meanwhile, `breakpoint()` does afterwards what it did before, here and in what this starts."""
+    chosen = os.environ.get(_BREAKPOINT)
+    try:
+        yield
+    finally:
+        os.environ.pop(_BREAKPOINT, None)
+        if chosen is not None:
+            os.environ[_BREAKPOINT] = chosen
 
 
 def _path(name: str, environ: Mapping[str, str]) -> Path | None:

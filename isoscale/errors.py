@@ -48,16 +48,20 @@ class IsoscaleError(Exception):
 
 
 class UserError(IsoscaleError, ValueError):
-    """Raised when an option, an argument, an environment variable or a file of the user's cannot be accepted."""
+    """Raised when an option, an argument, an environment variable or a file of the user's cannot be accepted.
+
+    Without `value` nothing was given: the message names the field alone.
+    """
 
     exit_code: ClassVar[int] = 2
 
-    def __init__(self, *, field: str, value: object, problem: str, remedy: str) -> None:
+    def __init__(self, *, field: str, value: object = ..., problem: str, remedy: str) -> None:
         self.field = field
         self.value = value
         self.problem = problem
         self.remedy = remedy
-        super().__init__(f"{field}={_one_line(value)}: {shortened(problem, _MAX_PROBLEM)}; {remedy}")
+        given = field if value is ... else f"{field}={_one_line(value)}"
+        super().__init__(f"{given}: {shortened(problem, _MAX_PROBLEM)}; {remedy}")
 
 
 class DeterminismError(UserError):

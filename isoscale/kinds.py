@@ -77,6 +77,8 @@ class NumericProfile:
     aten: str = ""
     #: whether NNPACK may convolve: it has AVX2 code only and no cap of its own
     nnpack: bool = True
+    #: whether roots and arcs are taken without MKL, whose code at this cap has bits of the CPU's maker
+    replaces_roots: bool = False
     needs_cuda: bool = False
 
 
@@ -98,6 +100,7 @@ _SSE = NumericProfile(
     ),
     aten="DEFAULT",
     nnpack=False,
+    replaces_roots=True,
 )
 _AVX2 = NumericProfile(
     name="avx2",

@@ -62,18 +62,19 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The numbers from `least` to `most`, both included."""
+    """The numbers from `least` to `most`, both included; and 0 where it means something of its own."""
 
     least: float
     most: float
     #: what lies beyond, for people
     why: str = ""
+    or_zero: bool = False
 
     def __str__(self) -> str:
-        return f"{_shown(self.least)} to {_shown(self.most)}"
+        return f"{'0, or ' if self.or_zero else ''}{_shown(self.least)} to {_shown(self.most)}"
 
     def __contains__(self, number: float) -> bool:
-        return self.least <= number <= self.most  # NaN is in none
+        return self.least <= number <= self.most or (self.or_zero and number == 0)  # NaN is in none
 
 
 # ---- of a job ----
@@ -130,7 +131,7 @@ MAX_NUMBER = 1e15
 #: whole ages; and what is between two failures of a device: more often is no cluster
 HOURS, OFTEN_HOURS = Range(0.0, 1e9), Range(0.01, 1e9)
 #: 0: at every event. A week has six million rounds of a tenth of a second
-INTERVAL_S = Range(0.1, 1e9)
+INTERVAL_S = Range(0.1, 1e9, or_zero=True)
 #: relative, or turns per second
 SPEED = Range(1e-6, 1e9)
 RETRIES = Range(0, 10**6)
@@ -215,9 +216,9 @@ def _beyond(bounds: Range) -> str:
 
 def _shown(number: float) -> str:
     """
-    >>> _shown(4096), _shown(0.5), _shown(1e15), _shown(10**12)
-    ('4096', '0.5', '1e+15', '1000000000000')
+    >>> _shown(4096), _shown(0.5), _shown(1e9), _shown(1e15)
+    ('4096', '0.5', '1000000000', '1e+15')
     """
-    if isinstance(number, float) and (not math.isfinite(number) or abs(number) >= 1e9 or number != int(number)):
+    if isinstance(number, float) and (not math.isfinite(number) or abs(number) >= 1e15 or number != int(number)):
         return f"{number:g}"
     return str(int(number))

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from isoscale import env
+
+if TYPE_CHECKING:
+    from isoscale.testing import Nursery
+    from isoscale.testing.chaos import Result
+    from tests.elastic.machines import Machines
+
+# As scripts/test has it, also for who calls pytest: beside other processes, threads of torch wait by computing.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # A shell that starts tests in the background has them ignore Ctrl-C, nohup has them ignore the end of a terminal, and
 # so would every process that they start.
@@ -40,14 +51,21 @@ from isoscale.backends.warm import WarmParents
 from isoscale.backends.warm_sharing import Keeper
 from isoscale.runtime.coordinator.run import WARM_UP
 
-keeper = Keeper(pathlib.Path(sys.argv[1]), WarmParents(WARM_UP, pathlib.Path("/dev/null"), most=8))
+keeper = Keeper(pathlib.Path(sys.argv[1]), WarmParents(WARM_UP, pathlib.Path("/dev/null"), most=10))
 keeper.serve(1.0, lambda: float(os.getppid() != int(sys.argv[2])))
 keeper.close()
 """
 
 
+def pytest_collection_finish() -> None:
+    """What was imported stays: to look for garbage among it again and again would cost more than many a test."""
+    gc.freeze()
+    gc.enable()
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Processes of jobs are forked from warm parents that all tests share, but for tests that say otherwise."""
+    gc.disable()  # until everything is imported
     if hasattr(config, "workerinput") or config.option.collectonly:
         return
     directory = Path(tempfile.mkdtemp(prefix="isoscale-tests-"))
@@ -62,6 +80,40 @@ def pytest_configure(config: pytest.Config) -> None:
         shutil.rmtree(directory, ignore_errors=True)
 
     config.add_cleanup(end)
+
+
+@pytest.fixture
+def machines(tmp_path: Path) -> Iterator[Machines]:
+    """Machines that share no disk; all that they run ends with the test."""
+    from tests.elastic.machines import Machines, kill_executors, why_no_machines
+
+    if reason := why_no_machines():
+        pytest.skip(reason)
+    made = Machines(tmp_path)
+    yield made
+    made.kill(*made.processes)
+    for known in tmp_path.glob("*/control/executors.json"):
+        kill_executors(known.parents[1])
+
+
+@pytest.fixture(scope="session")
+def nursery() -> Iterator[Nursery]:
+    """Of every file whose jobs shall start warm."""
+    from isoscale.testing import Nursery
+
+    with Nursery() as one:
+        yield one
+
+
+@pytest.fixture(scope="session")
+def expected(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Result:
+    """What the short job gives that nobody disturbs."""
+    from isoscale.testing.chaos import undisturbed
+
+    run = tmp_path_factory.mktemp("undisturbed") / "run"
+    found = undisturbed(run, nursery)
+    assert not (run / "logs" / "warm.log").exists(), "it has imported torch anew instead of forking from the nursery"
+    return found
 
 
 #: take minutes together and vary what others show; run with `pytest --long`
@@ -81,7 +133,11 @@ LONG = (
     "tests/elastic/test_storage.py::test_a_coordinator_that_was_only_slow_is_replaced",
     "tests/ray/test_on_ray.py::test_ray[exit_codes",
     "tests/ray/test_head.py::test_the_head_is_lost_and_another_cluster_takes_its_place",
+    "tests/ray/test_head.py::test_a_head_that_remembers_comes_back",
+    "tests/ray/test_autoscaler.py",
+    "tests/ray/test_apart.py::test_jobs_of_a_service",
     "tests/ray/test_on_ray.py::test_ray[output",
+    "tests/ray/test_on_ray.py::test_stock_ddp_has_the_bits",
     "tests/ray/test_on_ray.py::test_ray[fresh_streams",
     "tests/ray/test_on_ray.py::test_ray[other_fingerprints",
     "tests/cluster/test_rough_days.py::test_a_stopped_service_a_flood",
@@ -94,7 +150,7 @@ LONG = (
     "tests/cluster/test_it_survives.py::test_death_at_a_transition[start-released",
     "tests/cluster/test_it_survives.py::test_death_at_a_transition[grant-written",
     "tests/cluster/test_it_survives.py::test_death_at_a_transition[ended-recorded",
-    "tests/cluster/test_trainer.py::test_a_trainer_in_the_service",
+    "tests/cluster/test_trainer.py",
     "tests/integrations/test_transformers.py::test_more_workers_and_more_trainings",
     "tests/integrations/test_transformers.py::test_executors_come_and_go_in_other_trainings",
     "tests/integrations/test_transformers.py::test_four_logical_workers_on_executors_that_come_and_die",
@@ -173,6 +229,16 @@ LONG = (
     "tests/unit/test_scale_commands.py::test_a_short_run_writes_what_the_long_one_would",
     "tests/unit/test_fingerprint.py::test_kinds_compute_different_bits",
     "tests/security/test_two_coordinators.py",
+    "tests/elastic/test_stories.py::test_chance[12",
+    "tests/elastic/test_stopping.py::test_a_signal_of_the_coordinator_stops_after_a_checkpoint[15",
+    "tests/elastic/test_whole_fleet.py::test_all_are_replaced_by_more",
+    "tests/elastic/test_whole_fleet.py::test_the_coordinator_dies_in_the_midst_of_it",
+    "tests/elastic/test_warm_start.py::test_coordinator_and_warm_parent_die_together",
+    "tests/elastic/test_live_batches.py::test_sizes_that_are_asked_for_during_a_rescale",
+    "tests/ray/test_on_ray.py::test_ray[fingerprints",
+    "tests/cli/test_live_batches.py::test_a_plan_gives_the_bits_of_stock_ddp[map",
+    "tests/unit/test_fingerprint.py::test_kinds_agree_at_their_common_profile",
+    "tests/elastic/test_kept_turns.py::test_a_turn_that_was_over_is_not_run_again[ddp-words2",
 )
 
 

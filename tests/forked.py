@@ -25,11 +25,27 @@ from isoscale.kinds import profile_named
 __all__ = ["Forked"]
 
 ROOT = Path(__file__).resolve().parents[1]
-_RUN = "import runpy, sys; sys.argv, sys.path[:0] = {}, {}; runpy.run_path(sys.argv[0], run_name='__main__')"
+#: A script's DDP goes when its function returns. If it is the last to hold the process group, this process then waits,
+#: with the interpreter's lock, for a thread of gloo's that may want the lock to let go of the last barrier: some runs
+#: in ten hung so beside others. So every DDP is kept until the process ends.
+_KEEP_DDP = """from torch.nn.parallel import DistributedDataParallel
+kept, begin = [], DistributedDataParallel.__init__
+DistributedDataParallel.__init__ = lambda self, *a, **k: (kept.append(self), begin(self, *a, **k))[1]
+"""
+_RUN = """import os, runpy, sys
+{}sys.argv, sys.path[:0] = {}, {}
+os.environ |= {}
+runpy.run_path(sys.argv[0], run_name="__main__")
+sys.stdout.flush()
+sys.stderr.flush()
+os._exit(0)  # to take down what a fork has of torch would copy it, for a third of a second"""
 
 
 class Forked:
-    """`python PROGRAM ARGUMENT...` with one thread; what tests need of `subprocess.Popen`. Its output goes to `log`."""
+    """`python PROGRAM ARGUMENT...` with one thread; what tests need of `subprocess.Popen`. Its output goes to `log`.
+
+    Without `keep_ddp` the program sees to it that every DDP goes before its process group.
+    """
 
     def __init__(
         self,
@@ -38,14 +54,21 @@ class Forked:
         log: Path,
         cwd: Path | None = None,
         environment: dict[str, str] | None = None,
+        keep_ddp: bool = True,
     ) -> None:
         command = [str(program), *arguments]
         path = [str(program.parent), str(ROOT)]
+        environment = environment or dict(os.environ)
+        # Nobody reads these at import, and with them it would need a warm parent of its own.
+        later = {name: value for name, value in environment.items() if name.startswith("TORCHELASTIC_")}
+        text = _RUN.format(_KEEP_DDP if keep_ddp else "", command, path, later)
         launch = Launch(
             command=(sys.executable, *command),
             entry="isoscale.testing.conformance:run_text",
-            arguments=(_RUN.format(command, path),),
-            environment=training_environment(environment or dict(os.environ), profile_named("native"), 1),
+            arguments=(text,),
+            environment=training_environment(
+                {name: value for name, value in environment.items() if name not in later}, profile_named("native"), 1
+            ),
             cwd=cwd or Path.cwd(),
             log=log,
         )
@@ -57,7 +80,7 @@ class Forked:
             try:
                 parent = self._keeper.borrow(launch.environment)
             except UnavailableError:
-                self._spawned = _spawn(launch, path, output)
+                self._spawned = _spawn(text, launch, output)
                 self.pid = self._spawned.pid
             else:
                 self.pid = asyncio.run(parent.fork(launch, output))
@@ -106,11 +129,12 @@ class Forked:
         return code
 
 
-def _spawn(launch: Launch, path: list[str], output: BinaryIO) -> subprocess.Popen[bytes]:
-    environment = {
-        **launch.environment,
-        "PYTHONPATH": os.pathsep.join([*path, launch.environment.get("PYTHONPATH", "")]),
-    }
+def _spawn(text: str, launch: Launch, output: BinaryIO) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        launch.command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=launch.cwd, env=environment
+        [sys.executable, "-c", text],
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        cwd=launch.cwd,
+        env=launch.environment,
     )

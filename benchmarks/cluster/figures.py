@@ -6,7 +6,6 @@ python -m benchmarks.cluster.figures
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
 import matplotlib
@@ -14,7 +13,7 @@ import matplotlib
 matplotlib.use("Agg")
 from matplotlib import pyplot
 
-from benchmarks.lib.measure import RESULTS, percentile
+from benchmarks.lib.measure import RESULTS
 from benchmarks.lib.processes import ROOT
 from isoscale.analysis.palette import FAINT, FEW, SOFT
 
@@ -46,7 +45,7 @@ def _simulated_against_real(result: dict[str, Any]) -> Any:
         left.errorbar(number - 0.19, one["live_s"], yerr=error, color=SOFT, capsize=3, linewidth=1)
         left.bar(number + 0.19, one["simulated_s"], 0.36, color=YELLOW, label="" if number else "simulated")
         left.annotate(
-            f"{100 * one['error']:+.1f} %", (number + 0.19, one["simulated_s"]), ha="center", va="bottom", color=SOFT
+            f"{100 * one['error']:+.0f} %", (number + 0.19, one["simulated_s"]), ha="center", va="bottom", color=SOFT
         )
     left.set_xticks(range(len(names)), [name.partition("(")[0] for name in names])
     left.set_ylabel("mean completion time (s)")
@@ -68,18 +67,16 @@ def _simulated_against_real(result: dict[str, Any]) -> Any:
 
 def _serving(result: dict[str, Any]) -> Any:
     """Top: the load; below: p99 latency of every second, by run; when serving had both devices is shaded."""
-    lending = next(row for row in result["rows"] if row["run"] == "lending")
+    lending = [row for row in result["rows"] if row["run"] == "lending"][-1]
     figure, (top, below) = pyplot.subplots(2, 1, figsize=(9, 5), sharex=True, height_ratios=(1, 2))
-    seconds = int(max(at for at, _ in result["series"]["alone"])) + 1
-    counts = [sum(second <= at < second + 1 for at, _ in result["series"]["alone"]) for second in range(seconds)]
-    top.step(range(seconds), counts, where="post", color=SOFT)
+    series = result["seconds_of"]
+    top.step([at for at, *_ in series["alone"]], [due for _, due, *_ in series["alone"]], where="post", color=SOFT)
     top.axhline(result["saturation"] / 2, color=FAINT, linewidth=1)
     top.annotate("one device's saturation", (0, result["saturation"] / 2), va="bottom", color=SOFT)
     top.set_ylabel("requests/s")
     for run, colour in _COLOURS.items():
-        below.plot(
-            range(seconds), _by_second(result["series"][run], seconds), color=colour, label=_WORDS[run], linewidth=1.4
-        )
+        at, p99 = zip(*((at, 1e3 * p99) for at, _, _, p99 in series[run]), strict=True)
+        below.plot(at, p99, color=colour, label=_WORDS[run], linewidth=1.4)
     below.set_yscale("log")
     below.set_ylabel("p99 latency of each second (ms)")
     below.set_xlabel("seconds")
@@ -90,14 +87,6 @@ def _serving(result: dict[str, Any]) -> Any:
         _plain(axes)
     figure.tight_layout()
     return figure
-
-
-def _by_second(series: Sequence[Sequence[float]], seconds: int) -> list[float]:
-    found = []
-    for second in range(seconds):
-        late = [latency for at, latency in series if second <= at < second + 1]
-        found.append(1e3 * percentile(late, 99) if late else float("nan"))
-    return found
 
 
 def _plain(axes: Any) -> None:

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.cluster.served import steps_of
 from benchmarks.cluster.workload import WORKERS, Job
 from isoscale.cluster.bundle import Bundle, pack
 from isoscale.cluster.client import Client
 from isoscale.cluster.values import ENDED, JobShown, Submission
-from isoscale.protocol.events import read_events
 from isoscale.recipes.catalogue import find, path_of
 from isoscale.runtime.code.collect import code_of_script
 from isoscale.testing.served import Served
 
 POLL_S = 0.5
-_LIMIT_S = 900.0
+_LIMIT_S, _PATIENCE_S = 900.0, 120.0
 Bundles = Mapping[str, Bundle]
 
 
@@ -61,10 +61,23 @@ def wait(client: Client, jobs: Sequence[str]) -> list[JobShown]:
         time.sleep(POLL_S)
 
 
+def until(done: Callable[[], bool], every_s: float = 0.02) -> None:
+    deadline = time.monotonic() + _PATIENCE_S
+    while not done():
+        if time.monotonic() > deadline:
+            raise JobFailedError(f"not in {_PATIENCE_S:g} s")
+        time.sleep(every_s)
+
+
 @contextmanager
 def served(state: Path, policy: str, packed: Bundles) -> Iterator[tuple[Served, Client]]:
-    """Two devices, each on a core of its own; processes that have imported torch are ready when it is given."""
+    """Two devices, each on a core of its own; processes that have imported torch are ready when it is given. What a run
+    that was broken off has left in the state does not go on."""
     with Served(state, devices="cpu*2", policy=policy, options=("--pin",)) as service, service.client() as client:
+        left = [job.id for job in client.jobs() if job.state not in ENDED]
+        for job in left:
+            client.cancel(job)
+        until(lambda: all(client.job(job).state in ENDED for job in left))
         wait(client, [submit(client, packed, Job("warm-up", "neumf", 0.0, 3, 1))])
         yield service, client
 
@@ -76,12 +89,14 @@ class Lived:
     name: str
     submitted_s: float
     wait_s: float
+    #: until its first step is committed
+    first_step_s: float
     jct_s: float
     digest: str
     rescales: int
 
 
-def run(client: Client, packed: Bundles, workload: Sequence[Job]) -> list[Lived]:
+def run(service: Served, client: Client, packed: Bundles, workload: Sequence[Job]) -> list[Lived]:
     begun = time.monotonic()
     ids = []
     for job in workload:
@@ -94,20 +109,10 @@ def run(client: Client, packed: Bundles, workload: Sequence[Job]) -> list[Lived]
             job.name,
             round(job.submitted_s - first, 3),
             round((job.started_s or 0.0) - job.submitted_s, 3),
+            round(steps_of(service.directory(job.id))[0].t - job.submitted_s, 3),
             round((job.ended_s or 0.0) - job.submitted_s, 3),
             job.digest,
             sum(event.event == "job_resized" or event.event == "job_resumed" for event in client.job_events(job.id)),
         )
         for job in shown
     ]
-
-
-def steps_of(directory: Path) -> list[tuple[int, float, int]]:
-    """Committed steps of a job with their times and the executors that made them."""
-    size, found = 0, []
-    for event in read_events(directory / "events.jsonl"):
-        if event["event"] == "generation":
-            size = len(event["members"])
-        elif event["event"] == "step":
-            found.append((int(event["step"]), float(event["t"]), size))
-    return found

@@ -1,180 +1,131 @@
-"""What the simulator has to know, measured before anything is compared: speeds, and what changes cost.
+"""What the simulator has to know: the values of a profile, and how they are read from a job's steps.
 
-Every recipe trains under the service on one device alone, on one device beside a neighbour that does the same, and on
-both devices. Then one job is shrunk, grown, paused and resumed. Nothing here looks at the workload or at a policy.
+Nothing here looks at the workload or at a policy. `pairs` measures speeds and starts, `changes` what moves cost.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from functools import partial
-from pathlib import Path
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from itertools import pairwise
 from statistics import mean, median
 from typing import Any
 
-from benchmarks.cluster import live
-from benchmarks.cluster.workload import STEP_S, Job
-from isoscale.cluster.client import Client
-from isoscale.testing.served import Served
+from benchmarks.cluster.served import Step
 
-_LIMIT_S = 120.0
-#: the first steps after a change are not its pace
-_WARM = 5
+#: the first steps after a start are not its pace: kernels are chosen, caches filled. What they take longer counts as
+#: the start's.
+WARM = 20
+#: steps before and after an epoch's end that say what a step takes then
+_NEAR = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Profile:
-    """Seconds. A step by recipe on one device alone, on one beside a neighbour, and on two."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """Seconds that moves take, of one recipe."""
 
-    alone_s: dict[str, float]
-    beside_s: dict[str, float]
-    both_s: dict[str, float]
-    #: by recipe, from the decision to the first step, less a step: some import more than others
-    start_s: dict[str, float]
-    #: from the last step to the end
-    end_s: float
-    #: of the recipe whose devices were changed: from the decision to the first step after a pause
     changed: str
+    #: from the decision to the first step after a pause, less a step
     resume_s: float
     #: from a decision that takes devices until they are free: of a job that shrinks, and of one that is paused
     shrink_s: float
     pause_s: float
-    #: from a decision that gives devices to the first step with them, and how long training stood still meanwhile
+    #: from a decision that gives devices to the first step with them, less a step; and how long training stood still
+    #: meanwhile
     ready_s: float
     rescale_s: float
 
-    @property
-    def interference(self) -> float:
-        """Share of its speed that a job loses to a neighbour."""
-        return max(0.0, mean(1 - self.alone_s[one] / self.beside_s[one] for one in self.alone_s))
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speeds:
+    """By recipe. A step is one without an evaluation before it."""
+
+    #: seconds of a step on one device, on two, and on one beside each recipe on the other
+    alone_s: dict[str, float]
+    both_s: dict[str, float]
+    beside_s: dict[str, dict[str, float]]
+    #: steps of an epoch, and how many steps' time its end takes; 0: none was long enough to be seen
+    epoch: dict[str, int]
+    evaluation: dict[str, float]
+    #: from the decision to the first step, less a step, with what the first steps take longer: on one device and on two
+    start_s: dict[str, float]
+    start_both_s: dict[str, float]
+    #: times as long a start takes beside a job that trains
+    start_beside: float
+    #: times as long a step takes while the neighbour starts, over the same beside the neighbour that trains: not used
+    while_starting: float
+    #: from the last step to the end
+    end_s: float
+
+    def share(self, recipe: str, neighbour: str) -> float:
+        """Of its speed that the one keeps beside the other."""
+        return min(1.0, self.alone_s[recipe] / self.beside_s[recipe][neighbour])
+
+    def step_s(self, recipe: str, devices: int, steps: int) -> float:
+        """Mean of a job of so many steps: evaluations after its last step are its end's."""
+        pace, epoch = (self.alone_s if devices == 1 else self.both_s)[recipe], self.epoch[recipe]
+        ends = (steps - 1) // epoch if epoch else 0
+        return pace * (1 + ends * self.evaluation[recipe] / steps)
 
     def in_words(self) -> str:
+        shares = [self.share(one, other) for one in self.beside_s for other in self.beside_s[one]]
         starts = sorted(self.start_s.values())
         return (
-            f"start {starts[0]:.2f} to {starts[-1]:.2f} s, end {self.end_s:.2f} s, resume {self.resume_s:.2f} s, "
-            f"shrink {self.shrink_s:.2f} s, pause {self.pause_s:.2f} s, grow {self.ready_s:.2f} s of which "
-            f"{self.rescale_s:.2f} s stand still; a neighbour costs {100 * self.interference:.1f} %"
+            f"start {starts[0]:.2f} to {starts[-1]:.2f} s, {self.start_beside:.2f} times as long beside a neighbour; "
+            f"end {self.end_s:.2f} s; beside a neighbour {min(shares):.0%} to {max(shares):.0%} of the speed"
         )
 
-    def as_row(self) -> dict[str, Any]:
-        return {"kind": "profile", "policy": "", "repetition": 0, **asdict(self)}
+
+def as_row(kind: str, repetition: int, values: Changes | Speeds) -> dict[str, Any]:
+    return {"kind": kind, "policy": "", "repetition": repetition, **asdict(values)}
 
 
-Speeds = tuple[dict[str, float], dict[str, float], dict[str, float], dict[str, float], float]
+def speeds_of(row: dict[str, Any]) -> Speeds:
+    return Speeds(**{one.name: row[one.name] for one in fields(Speeds)})
 
 
-def measure_speeds(
-    served: Served,
-    client: Client,
-    packed: live.Bundles,
-    recipes: Sequence[str],
-    seconds: float,
-    say: Callable[[str], None],
-) -> Speeds:
-    """Under a policy that gives a job all that it asks for. `seconds`: about how long every recipe trains each time."""
-    alone: dict[str, float] = {}
-    beside: dict[str, float] = {}
-    both: dict[str, float] = {}
-    starts: dict[str, list[float]] = {}
-    ends: list[float] = []
-
-    def train(jobs: Sequence[Job]) -> list[float]:
-        ids = [live.submit(client, packed, job) for job in jobs]
-        live.wait(client, ids)
-        found = []
-        for id_, job in zip(ids, jobs, strict=True):
-            steps = live.steps_of(served.directory(id_))
-            pace = _pace(steps)
-            times = {event.event: event.t for event in client.job_events(id_)}
-            starts.setdefault(job.recipe, []).append(steps[0][1] - times["job_started"] - pace)
-            ends.append(times["job_finished"] - steps[-1][1])
-            found.append(pace)
-        return found
-
-    for recipe in recipes:
-        steps = max(3 * _WARM, round(seconds / STEP_S[recipe]))
-        alone[recipe] = train([Job("alone", recipe, 0.0, steps, 1)])[0]
-        beside[recipe] = mean(train([Job(f"beside-{number}", recipe, 0.0, steps, 1) for number in range(2)]))
-        both[recipe] = train([Job("both", recipe, 0.0, steps, 2)])[0]
-        say(
-            f"{recipe}: a step takes {alone[recipe] * 1e3:.1f} ms alone, {beside[recipe] * 1e3:.1f} ms beside a "
-            f"neighbour, {both[recipe] * 1e3:.1f} ms on both devices"
-        )
-    return alone, beside, both, {recipe: median(found) for recipe, found in starts.items()}, median(ends)
+def changes_of(row: dict[str, Any]) -> Changes:
+    return Changes(**{one.name: row[one.name] for one in fields(Changes)})
 
 
-def _pace(steps: Sequence[tuple[int, float, int]]) -> float:
-    """Seconds of a step, whatever belongs to it: evaluations between epochs count."""
-    (first, begun, _), (last, ended, _) = steps[_WARM], steps[-1]
-    return (ended - begun) / (last - first)
+def pace(steps: Sequence[Step], begin_s: float, end_s: float) -> float:
+    """Mean seconds of a step between two moments, without those that follow an epoch's end."""
+    found = gaps(steps, begin_s, end_s)
+    if not found:
+        raise ValueError(f"no step within {end_s - begin_s:.2f} s")
+    return mean(found)
 
 
-def measure_changes(
-    served: Served, client: Client, packed: live.Bundles, recipe: str, *, times: int, grows: bool
-) -> dict[str, Any]:
-    """One long job whose devices its owner changes; it ends by being cancelled. `grows`: the policy gives devices to a
-    job that runs; without, growth is not measured."""
-    job = live.submit(client, packed, Job("changes", recipe, 0.0, 10**6, 2))
-    directory = served.directory(job)
-    shrink, pause, resume, ready, still = [], [], [], [0.0] * (not grows), [0.0] * (not grows)
-    _until(lambda: _trains(directory, 2))
-    for _ in range(times):
-        begun = time.time()
-        client.scale(job, 1)
-        _until(lambda: _free(client) == 1)
-        shrink.append(time.time() - begun)
-        _until(lambda: _trains(directory, 1))
-        before = len(live.steps_of(directory))
-        client.scale(job, 2)
-        if grows:
-            _until(lambda: _trains(directory, 2))
-            steps = live.steps_of(directory)
-            switch = next(number for number in range(before, len(steps)) if steps[number][2] == 2)
-            ready.append(steps[switch][1] - _decided_s(client, job, "job_resized"))
-            gap = steps[switch][1] - steps[switch - 1][1]
-            still.append(gap - (steps[-1][1] - steps[switch][1]) / max(1, len(steps) - 1 - switch))
-        begun = time.time()
-        client.pause(job)
-        _until(lambda: _free(client) == 2)
-        pause.append(time.time() - begun)
-        before = len(live.steps_of(directory))
-        client.resume(job)
-        _until(partial(_trains, directory, 2, after=before))
-        resume.append(live.steps_of(directory)[before][1] - _decided_s(client, job, "job_resumed"))
-    client.cancel(job)
-    _until(lambda: _free(client) == 2)
-    return {
-        "changed": recipe,
-        "resume_s": median(resume),
-        "shrink_s": median(shrink),
-        "pause_s": median(pause),
-        "ready_s": median(ready),
-        "rescale_s": max(0.0, median(still)),
-    }
+def gaps(steps: Sequence[Step], begin_s: float, end_s: float = math.inf) -> list[float]:
+    """What every step took between two moments."""
+    return [
+        later.t - step.t
+        for step, later in pairwise(steps)
+        if begin_s <= step.t and later.t <= end_s and later.epoch == step.epoch
+    ]
 
 
-def _decided_s(client: Client, job: str, event: str) -> float:
-    """When the newest such event was."""
-    return [one.t for one in client.job_events(job) if one.event == event][-1]
+def epoch_ends(steps: Sequence[Step]) -> list[float]:
+    """Of every epoch that ended after the first steps: how many steps' time more its end took. A step is that of the
+    time around: company comes and goes."""
+    gaps = [(later.t - step.t, later.epoch != step.epoch) for step, later in pairwise(steps)]
+    found = []
+    for number, (gap, ends) in enumerate(gaps):
+        near = [one for one, other in gaps[max(0, number - _NEAR) : number + _NEAR] if not other]
+        if ends and number >= WARM and near:
+            found.append(max(0.0, gap / median(near) - 1))
+    return found
 
 
-def _free(client: Client) -> int:
-    return sum(device.state == "free" for node in client.devices() for device in node.devices)
+def epoch_steps(steps: Sequence[Step]) -> int:
+    """Steps of the first epoch; 0 if it has not ended."""
+    first = sum(step.epoch == steps[0].epoch for step in steps)
+    return 0 if first == len(steps) else first
 
 
-def _trains(directory: Path, executors: int, after: int = 0) -> bool:
-    """A few steps on so many executors are there, beyond the first `after` ones."""
-    if not (directory / "events.jsonl").exists():
-        return False
-    late = live.steps_of(directory)[after:][-2 * _WARM :]
-    return len(late) == 2 * _WARM and all(size == executors for _, _, size in late)
-
-
-def _until(done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + _LIMIT_S
-    while not done():
-        if time.monotonic() > deadline:
-            raise live.JobFailedError(f"not in {_LIMIT_S:g} s")
-        time.sleep(0.02)
+def start_s(steps: Sequence[Step], decided_s: float, step_s: float) -> float:
+    """From the decision on: what the first `WARM` steps took, less their pace. Epochs' ends among them are left out."""
+    warm = steps[: WARM + 1]
+    ends = sum(later.t - step.t - step_s for step, later in pairwise(warm) if later.epoch != step.epoch)
+    return warm[-1].t - decided_s - ends - len(warm) * step_s

@@ -7,13 +7,14 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from isoscale.cluster.client import Client
+from isoscale.protocol.events import read_events
 from isoscale.testing import short_job_path
 from isoscale.testing.served import Served as Service
 
-__all__ = ["Served", "serve", "until"]
+__all__ = ["Served", "Step", "serve", "steps_of", "until"]
 
 T = TypeVar("T")
 _PATIENCE_S = 120.0
@@ -58,4 +59,24 @@ def until(look: Callable[[], T], what: str, every_s: float = 0.02) -> T:
     while not (found := look()):
         assert time.monotonic() < deadline, f"not within {_PATIENCE_S:.0f} s: {what}"
         time.sleep(every_s)
+    return found
+
+
+class Step(NamedTuple):
+    """A committed one."""
+
+    step: int
+    t: float
+    #: executors that made it
+    size: int
+    epoch: int
+
+
+def steps_of(directory: Path) -> list[Step]:
+    size, found = 0, []
+    for event in read_events(directory / "events.jsonl"):
+        if event["event"] == "generation":
+            size = len(event["members"])
+        elif event["event"] == "step":
+            found.append(Step(int(event["step"]), float(event["t"]), size, int(event["epoch"])))
     return found

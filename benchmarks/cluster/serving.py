@@ -2,10 +2,11 @@
 
 The server (`inference`, a process per device that it holds, each on its own core) answers a load that rises and falls
 twice (`requests`, open loop, the same arrivals in every run), fixed at 60 % of its saturation on both devices at the
-peak and 15 % between peaks. Alone it keeps both devices; its second such run is the control. Split: it has one,
-training the other. Lending: it begins with one, and follows the load: when the requests of the last second would keep
-one device busy for more than 60 %, it reclaims the other through `isoscale.cluster.Client` within 2 s; below 40 % it
-lends it again. Training is one endless recipe under `isoscale serve --pin`.
+peak and 15 % between peaks. Alone it keeps both devices. Split: it has one, training the other. Lending: it begins with
+one, and follows the load: when the requests of the last second would keep one device busy for more than 60 %, it
+reclaims the other through `isoscale.cluster.Client` within 2 s; below 40 % it lends it again. Training is one endless
+recipe under `isoscale serve --pin`. Runs alone and lending take turns, so that a machine that becomes slower does so
+for both; runs alone against each other are the control.
 
 Targets: every reclaim in time; p99 latency from the moment that a reclaim returned until the device is lent again
 within 1.1x (plus the control's difference) of that of serving alone in the same seconds.
@@ -29,15 +30,18 @@ from typing import Any
 from benchmarks.cluster import live
 from benchmarks.cluster.inference import Server
 from benchmarks.cluster.requests import Answer, Shape, drive, saturation
+from benchmarks.cluster.served import steps_of
 from benchmarks.cluster.workload import WORKERS, Job
 from benchmarks.lib.measure import percentile, rounded
 from benchmarks.lib.options import options as given_options
 from benchmarks.lib.result import Row, save
 from isoscale.cluster.client import Client
+from isoscale.cluster.values import ENDED
 
-RESULT, MINUTES = "serving", 6
+RESULT, MINUTES = "serving", 11
 STARTS = ("isoscale.cluster", "isoscale.runtime", "isoscale.backends", "isoscale.cli.coordinate", "isoscale.cli.serve")
 HIGH, LOW, WITHIN_S, TARGET = 0.60, 0.15, 2.0, 1.1
+ORDER = ("alone", "lending", "alone", "lending", "alone", "split")
 #: shares of one device's saturation at which the second is fetched and given away
 FETCH, GIVE = 0.60, 0.40
 _NODE, _RECIPE, _BATCH = "local", "balanced_lstm", 16
@@ -65,6 +69,7 @@ def main() -> None:
         full=lambda s: Shape(LOW * s, HIGH * s),
     )
     cores = sorted(os.sched_getaffinity(0))[:2]
+    order = options.pick(smoke=("alone", "lending", "split"), quick=("alone", "lending", "alone"), full=ORDER)
     with ExitStack() as stack:
         servers = [stack.enter_context(Server()) for _ in range(2)]
         for server, core in zip(servers, [*cores, *cores], strict=False):
@@ -76,26 +81,55 @@ def main() -> None:
             flush=True,
         )
         arrivals = shape.arrivals()
-        runs = {"alone": _alone(servers, arrivals), "control": _alone(servers, arrivals)}
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="isc-")))
         packed = live.bundles([_RECIPE, "neumf"])
+        runs = []
+        for name in order:
+            run = _alone(servers, arrivals) if name == "alone" else _beside(name, servers, arrivals, packed, saturated)
+            runs.append(run)
+            _show(_row(name, run))
+    alone = [run for name, run in zip(order, runs, strict=True) if name == "alone"]
+    lending = [run for name, run in zip(order, runs, strict=True) if name == "lending"]
+    summary = _compare(alone, lending)
+    print(
+        f"p99 after reclaims {summary['p99_s'] * 1e3:.1f} ms, alone in the same seconds "
+        f"{summary['p99_alone_s'] * 1e3:.1f} ms: {summary['ratio']:.2f}x, control +- {summary['control']:.2f}",
+        flush=True,
+    )
+    save(
+        RESULT,
+        [_row(name, run) for name, run in zip(order, runs, strict=True)],
+        options,
+        saturation=rounded(saturated),
+        shape=asdict(shape),
+        target=TARGET,
+        summary=summary,
+        seconds_of={name: _by_second(run) for name, run in zip(order, runs, strict=True)},
+    )
+
+
+def _beside(
+    name: str, servers: Sequence[Server], arrivals: Sequence[float], packed: live.Bundles, saturated: float
+) -> Run:
+    """One run beside training, under a service of its own: what it leaves is gone before serving is alone again."""
+    cores = sorted(os.sched_getaffinity(0))[:2]
+    with (
+        tempfile.TemporaryDirectory(prefix="isc-") as folder,
+        live.served(Path(folder) / "c", "easyscale", packed) as (service, client),
+    ):
         # The first device that is reclaimed is serving's own: its server runs on that core from now on.
-        with live.served(folder / "c", "easyscale", packed) as (service, client):
-            mine = client.reclaim(_NODE, 1)
-            servers[0].run_on(_core(mine.devices[0], cores))
-            job = live.submit(client, packed, Job("training", _RECIPE, 0.0, 10**7, 2))
-            directory = service.directory(job)
-            _until_steps(directory, 10)
-            for name, lends in (("split", False), ("lending", True)):
-                before = len(live.steps_of(directory))
-                runs[name] = asyncio.run(_share(servers, arrivals, client, saturated / 2, cores, lends))
-                runs[name].steps = len(live.steps_of(directory)) - before
-            client.cancel(job)
-    rows = [_row(name, run, runs) for name, run in runs.items()]
-    for row in rows:
-        _show(row)
-    series = {name: [[round(a.due_s, 3), rounded(a.latency_s)] for a in run.answers] for name, run in runs.items()}
-    save(RESULT, rows, options, saturation=rounded(saturated), shape=asdict(shape), target=TARGET, series=series)
+        mine = client.reclaim(_NODE, 1)
+        servers[0].run_on(_core(mine.devices[0], cores))
+        job = live.submit(client, packed, Job("training", _RECIPE, 0.0, 10**7, 2))
+        directory = service.directory(job)
+        _until_steps(directory, 10)
+        before = len(steps_of(directory))
+        run = asyncio.run(_share(servers, arrivals, client, saturated / 2, cores, name == "lending"))
+        run.steps = len(steps_of(directory)) - before
+        client.cancel(job)
+        live.until(lambda: client.job(job).state in ENDED)
+    for server, core in zip(servers, [*cores, *cores], strict=False):
+        server.run_on(core)
+    return run
 
 
 def _core(device: str, cores: Sequence[int]) -> int:
@@ -199,25 +233,19 @@ def _own_s() -> float:
 
 def _until_steps(directory: Path, steps: int) -> None:
     deadline = time.monotonic() + 120
-    while not (directory / "events.jsonl").exists() or len(live.steps_of(directory)) < steps:
+    while not (directory / "events.jsonl").exists() or len(steps_of(directory)) < steps:
         if time.monotonic() > deadline:
             raise live.JobFailedError("it does not train")
         time.sleep(0.1)
 
 
-def _row(name: str, run: Run, runs: dict[str, Run]) -> Row:
-    windows = runs["lending"].windows
+def _row(name: str, run: Run) -> Row:
     return {
         "run": name,
         "requests": len(run.answers),
         "lost": sum(answer.latency_s == float("inf") for answer in run.answers),
         "p50_s": _latency(run.answers, 50),
         "p99_s": _latency(run.answers, 99),
-        "p99_in_windows_s": _latency(_within(run.answers, windows), 99),
-        "requests_in_windows": len(_within(run.answers, windows)),
-        "ratio_in_windows": rounded(
-            _latency(_within(run.answers, windows), 99) / _latency(_within(runs["alone"].answers, windows), 99)
-        ),
         "utilisation": rounded(run.busy_s / (2 * run.seconds)),
         "seconds": rounded(run.seconds),
         "steps": run.steps,
@@ -225,6 +253,31 @@ def _row(name: str, run: Run, runs: dict[str, Run]) -> Row:
         "reclaims": run.reclaims,
         "windows": [list(map(rounded, window)) for window in run.windows],
     }
+
+
+def _compare(alone: Sequence[Run], lending: Sequence[Run]) -> Row:
+    """Answers while serving held both devices by a reclaim, against those of serving alone in the same seconds."""
+    after = [answer for run in lending for answer in _within(run.answers, run.windows)]
+    windows = [window for run in lending for window in run.windows]
+    by_run = [_latency(_within(run.answers, windows), 99) for run in alone]
+    of_alone = _latency([answer for run in alone for answer in _within(run.answers, windows)], 99)
+    return {
+        "requests": len(after),
+        "p50_s": _latency(after, 50),
+        "p99_s": _latency(after, 99),
+        "p50_alone_s": _latency([answer for run in alone for answer in _within(run.answers, windows)], 50),
+        "p99_alone_s": of_alone,
+        "ratio": rounded(_latency(after, 99) / of_alone),
+        "control": rounded(max(abs(one / of_alone - 1) for one in by_run)),
+    }
+
+
+def _by_second(run: Run) -> list[list[float]]:
+    """[second, requests, p50, p99] of every second in which requests were due."""
+    seconds: dict[int, list[Answer]] = {}
+    for answer in run.answers:
+        seconds.setdefault(int(answer.due_s), []).append(answer)
+    return [[at, len(due), _latency(due, 50), _latency(due, 99)] for at, due in sorted(seconds.items())]
 
 
 def _within(answers: Sequence[Answer], windows: Sequence[tuple[float, float]]) -> list[Answer]:
@@ -240,8 +293,8 @@ def _show(row: Row) -> None:
         f"{one['seconds']:.2f} s ({one['abandoned_s']:.2f} s of work given up)" for one in row["reclaims"]
     )
     print(
-        f"{row['run']:8} p50 {row['p50_s'] * 1e3:6.1f} ms, p99 {row['p99_s'] * 1e3:7.1f} ms, after reclaims "
-        f"{row['p99_in_windows_s'] * 1e3:6.1f} ms ({row['ratio_in_windows']:.2f}x); busy {row['utilisation']:.3f}; "
+        f"{row['run']:8} p50 {row['p50_s'] * 1e3:6.1f} ms, p99 {row['p99_s'] * 1e3:7.1f} ms; busy "
+        f"{row['utilisation']:.3f}; "
         f"{row['samples']} samples trained{f'; reclaimed in {times}' if times else ''}",
         flush=True,
     )

@@ -1,42 +1,46 @@
 """One workload of 14 real jobs under four policies on two devices, and the same in the simulator: completion times.
 
 Live: `isoscale serve --devices cpu*2 --pin`, recipes submitted when they arrive (`workload.csv`, sampled from a public
-trace before the first run). Simulated: the same policies and requests, with speeds and costs measured beforehand
-(`profile`), among them what a neighbour on the other core costs. One state for everything: what the profile has shown
-of each recipe's speed, the service knows too. Every digest must be the same in all runs.
+trace before the first run). Simulated: the same policies and requests, with speeds and costs measured beforehand: what
+moves cost, once (`changes`); before each repetition every recipe alone and on both devices, before the first one also
+beside every other (`pairs`). A repetition is simulated with its own profile. One state for everything: what the profile
+has shown of each recipe's speed, the service knows too, also if the rest is measured later. Every digest must be the
+same in all runs.
 
 Targets: the simulated mean completion time within 10 % of the live one for each policy; policies in the same order
 where they differ by more than the repetitions do.
 
     python -m benchmarks.cluster.simulated_against_real
 
-`--again` simulates anew with the profile of the kept result.
+`--again` simulates anew with the profiles of the kept result.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from itertools import combinations
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 from benchmarks.cluster import live, simulated
-from benchmarks.cluster.profile import Profile, measure_changes, measure_speeds
+from benchmarks.cluster.changes import measure_changes
+from benchmarks.cluster.company import company
+from benchmarks.cluster.pairs import Pairs
+from benchmarks.cluster.profile import Changes, Speeds, as_row, changes_of, speeds_of
 from benchmarks.cluster.workload import Job, read
 from benchmarks.lib.measure import RESULTS, rounded
 from benchmarks.lib.options import Options, parsed, parser
 from benchmarks.lib.result import Row, Rows
 
-RESULT, MINUTES = "simulated_against_real", 25
+RESULT, MINUTES = "simulated_against_real", 20
 STARTS = ("isoscale.cluster", "isoscale.runtime", "isoscale.backends", "isoscale.cli.coordinate", "isoscale.cli.serve")
 POLICIES = ("fifo", "elastic-tiresias(threshold_s=10,crowd=2)", "easyscale", "flow(pause_s=3)")
 TARGET = 0.10
-#: whose devices are changed for the profile: one that is faster on two
-_CHANGED = "balanced_lstm"
 
 
 def main() -> None:
@@ -54,7 +58,12 @@ def main() -> None:
         workload = [Job("neumf-0", "neumf", 0.0, 20, 2), Job("neumf-1", "neumf", 0.5, 10, 1)]
     rows = Rows(RESULT, options, ("kind", "policy", "repetition"))
     with tempfile.TemporaryDirectory(prefix="isc-") as folder:
-        _live(rows, options, workload, policies, repetitions, Path(folder) / "c")
+        state = Path(folder) / "c" if rows.folder is None or options.smoke else rows.folder / "c"
+        if not rows.all():  # one of other code
+            shutil.rmtree(state, ignore_errors=True)
+        state.parent.mkdir(parents=True, exist_ok=True)
+        _live(rows, options, workload, policies, repetitions, state)
+        shutil.rmtree(state)
     if options.smoke:
         _check_digests(rows.all())
         return
@@ -68,14 +77,23 @@ def _live(
 ) -> None:
     recipes = list(dict.fromkeys(job.recipe for job in workload))
     packed = live.bundles([*recipes, "neumf"])
-    if rows.find(kind="profile", policy="", repetition=0) is None:
-        rows.put(_profile(options, packed, recipes, state).as_row())
     for repetition in range(repetitions):
+        if rows.find(kind="profile", policy="", repetition=repetition) is None:
+            first = rows.find(kind="profile", policy="", repetition=0)
+            with company() as others, live.served(state, "fifo", packed) as (service, client):
+                seconds = options.pick(smoke=0.2, quick=2.0, full=3.0)
+                before = None if first is None else speeds_of(first)
+                speeds = Pairs(service, client, packed, seconds).measure(recipes, _say, before)
+            _say(speeds.in_words())
+            rows.put({**as_row("profile", repetition, speeds), "others": rounded(others.share)})
+        if rows.find(kind="changes", policy="", repetition=0) is None:
+            speeds = speeds_of(rows.all()[-1])
+            rows.put(as_row("changes", 0, _changes(options, packed, speeds, state)))
         for policy in policies:
             if rows.find(kind="live", policy=policy, repetition=repetition) is not None:
                 continue
-            with live.served(state, policy, packed) as (_, client):
-                jobs = live.run(client, packed, workload)
+            with company() as others, live.served(state, policy, packed) as (service, client):
+                jobs = live.run(service, client, packed, workload)
             found = [asdict(job) for job in jobs]
             mean_s = mean(job.jct_s for job in jobs)
             rows.put(
@@ -84,55 +102,36 @@ def _live(
                     "policy": policy,
                     "repetition": repetition,
                     "mean_jct_s": rounded(mean_s),
+                    "others": rounded(others.share),
                     "jobs": found,
                 }
             )
-            _say(f"live, {policy}: mean completion time {mean_s:.2f} s")
+            _say(f"live, {policy}: mean completion time {mean_s:.2f} s; others took {others.share:.1%} of the machine")
 
 
-def _profile(options: Options, packed: live.Bundles, recipes: Sequence[str], state: Path) -> Profile:
-    with live.served(state, "fifo", packed) as (service, client):
-        seconds = options.pick(smoke=0.2, quick=3.0, full=5.0)
-        speeds = measure_speeds(service, client, packed, recipes, seconds, _say)
-        if options.smoke:
-            changes = measure_changes(service, client, packed, recipes[0], times=1, grows=False)
-    if not options.smoke:
-        with live.served(state, "elastic-tiresias", packed) as (service, client):
-            changes = measure_changes(service, client, packed, _CHANGED, times=3, grows=True)
-    profile = Profile(*speeds, **changes)
-    _say(profile.in_words())
-    return profile
+def _changes(options: Options, packed: live.Bundles, speeds: Speeds, state: Path) -> Changes:
+    """Of the recipe that gains most by a second device: a policy gives none to one that is no faster on two."""
+    recipe = max(speeds.alone_s, key=lambda one: speeds.alone_s[one] / speeds.both_s[one])
+    grows = not options.smoke
+    with live.served(state, "elastic-tiresias" if grows else "fifo", packed) as (service, client):
+        times = options.pick(smoke=1, quick=1, full=3)
+        return measure_changes(service, client, packed, recipe, times=times, grows=grows)
 
 
 def summarise(rows: Sequence[Row], workload: Sequence[Job], policies: Sequence[str]) -> dict[str, Any]:
     """Per policy: live and simulated; and whether they agree on the order."""
     _check_digests(rows)
-    found = next(row for row in rows if row["kind"] == "profile")
-    profile = Profile(**{one.name: found[one.name] for one in fields(Profile)})
+    changes = changes_of(next(row for row in rows if row["kind"] == "changes"))
+    profiles = [simulated.Profile(speeds_of(row), changes) for row in rows if row["kind"] == "profile"]
     by_policy = {}
     for policy in policies:
         runs = [row for row in rows if row["kind"] == "live" and row["policy"] == policy]
-        means = [row["mean_jct_s"] for row in runs]
-        predicted = simulated.run(workload, profile, policy)
-        simulated_s = mean(job.jct_s for job in predicted)
-        by_policy[policy] = {
-            "live_s": rounded(mean(means)),
-            "live_least_s": min(means),
-            "live_most_s": max(means),
-            "live_rescales": rounded(mean(sum(job["rescales"] for job in row["jobs"]) for row in runs)),
-            "simulated_s": rounded(simulated_s),
-            "simulated_rescales": rounded(sum(job.rescales for job in predicted)),
-            "error": rounded(simulated_s / mean(means) - 1),
-            "live_by_job_s": [
-                rounded(mean(row["jobs"][number]["jct_s"] for row in runs)) for number in range(len(workload))
-            ],
-            "simulated_by_job_s": [rounded(job.jct_s) for job in predicted],
-        }
+        by_policy[policy] = _compared(runs, profiles, workload, policy)
     live_s = {policy: one["live_s"] for policy, one in by_policy.items()}
     simulated_s_ = {policy: one["simulated_s"] for policy, one in by_policy.items()}
     best = min(live_s, key=lambda policy: live_s[policy])
     return {
-        "interference": rounded(profile.interference),
+        "others_while_profiling": rounded(mean(row["others"] for row in rows if row["kind"] == "profile")),
         "jobs": [job.name for job in workload],
         "policies": by_policy,
         "within": max(abs(one["error"]) for one in by_policy.values()),
@@ -149,6 +148,44 @@ def summarise(rows: Sequence[Row], workload: Sequence[Job], policies: Sequence[s
         "best_over_fifo_live": rounded(live_s[best] / live_s["fifo"]),
         "best_over_fifo_simulated": rounded(simulated_s_[best] / simulated_s_["fifo"]),
     }
+
+
+def _compared(
+    runs: Sequence[Row], profiles: Sequence[simulated.Profile], workload: Sequence[Job], policy: str
+) -> dict[str, Any]:
+    """One policy: every repetition against the simulation with its own profile."""
+    lived = [[row["jobs"][number] for row in runs] for number in range(len(workload))]
+    every = [simulated.run(workload, profile, policy) for profile in profiles]
+    predicted = [[one[number] for one in every] for number in range(len(workload))]
+    means = [row["mean_jct_s"] for row in runs]
+    by_repetition = [mean(job.jct_s for job in one) for one in every]
+    simulated_s = mean(by_repetition)
+    return {
+        "live_s": rounded(mean(means)),
+        "live_least_s": min(means),
+        "live_most_s": max(means),
+        "live_rescales": rounded(mean(sum(job["rescales"] for job in row["jobs"]) for row in runs)),
+        "live_wait_s": rounded(mean(job["wait_s"] for jobs in lived for job in jobs)),
+        "simulated_s": rounded(simulated_s),
+        "simulated_rescales": rounded(mean(sum(job.rescales for job in one) for one in every)),
+        "simulated_wait_s": rounded(mean(job.wait_s for jobs in predicted for job in jobs)),
+        "error": rounded(simulated_s / mean(means) - 1),
+        "others": rounded(mean(row["others"] for row in runs)),
+        "errors": [rounded(one / real - 1) for one, real in zip(by_repetition, means, strict=True)],
+        "simulated_without_s": _without(profiles, workload, policy),
+        "live_by_job_s": [rounded(mean(job["jct_s"] for job in jobs)) for jobs in lived],
+        "simulated_by_job_s": [rounded(mean(job.jct_s for job in jobs)) for jobs in predicted],
+    }
+
+
+def _without(profiles: Sequence[simulated.Profile], workload: Sequence[Job], policy: str) -> dict[str, Any]:
+    """Means if one thing had not been measured."""
+
+    def mean_s(what: str) -> float:
+        every = [simulated.run(workload, profile.less()[what], policy, phases=5) for profile in profiles]
+        return mean(job.jct_s for one in every for job in one)
+
+    return {what: rounded(mean_s(what)) for what in profiles[0].less()}
 
 
 def _are_apart(one: dict[str, Any], other: dict[str, Any]) -> bool:
@@ -175,6 +212,13 @@ def _show(summary: dict[str, Any]) -> None:
             f"simulated {one['simulated_s']:6.2f} s, {100 * one['error']:+.1f} %; changes {one['live_rescales']:g} and "
             f"{one['simulated_rescales']:g}"
         )
+        errors = ", ".join(f"{error:+.1%}" for error in one["errors"])
+        without = ", ".join(f"{what} {seconds:.1f}" for what, seconds in one["simulated_without_s"].items())
+        _say(
+            f"    by repetition {errors}; waiting {one['live_wait_s']:.1f} s live, "
+            f"{one['simulated_wait_s']:.1f} simulated; others took {one['others']:.1%}"
+        )
+        _say(f"    simulated without {without}")
     _say(
         f"best over fifo: {summary['best']}, live {summary['best_over_fifo_live']:.3f}, simulated "
         f"{summary['best_over_fifo_simulated']:.3f}; pairs in another order: {summary['pairs_disagree'] or 'none'}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -23,6 +24,13 @@ class Nodes:
         self._cluster.add_node(num_cpus=0, include_dashboard=False, object_store_memory=_STORE_BYTES)
         self.address: str = self._cluster.address
         self.all: list[Any] = []
+        self._leaving: list[threading.Timer] = []
+
+    def start_afresh(self, count: int) -> None:
+        """So many nodes, none of them used before: one that drained is not to be had again."""
+        self._keep_all()
+        self.have(0)
+        self.have(count)
 
     def have(self, count: int) -> None:
         while len(self.all) < count:
@@ -31,17 +39,31 @@ class Nodes:
             self._cluster.remove_node(self.all.pop(), allow_graceful=False)
 
     def drain(self, node: Any, seconds: int) -> None:
-        """As a spot instance is announced to go."""
+        """As a spot instance goes: announced, and gone when the time is over."""
         command = [sys.executable, "-m", "ray.scripts.scripts", "drain-node", "--address", self.address]
         command += ["--node-id", node.node_id, "--reason", "DRAIN_NODE_REASON_PREEMPTION", "--reason-message", "gone"]
         command += ["--deadline-remaining-seconds", str(seconds)]
         subprocess.run(command, check=True, capture_output=True)
+        self._leaving.append(threading.Timer(seconds, self._remove, [node]))
+        self._leaving[-1].start()
+
+    def _keep_all(self) -> None:
+        """Nobody leaves any more."""
+        while self._leaving:
+            timer = self._leaving.pop()
+            timer.cancel()
+            timer.join()
+
+    def _remove(self, node: Any) -> None:
+        self.all.remove(node)
+        self._cluster.remove_node(node, allow_graceful=False)
 
     def holding(self, node: Any) -> str:
         """By which devices of the node are known."""
         return str(node.node_id[:8])
 
     def close(self) -> None:
+        self._keep_all()
         self._cluster.shutdown()
 
 

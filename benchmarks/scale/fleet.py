@@ -116,6 +116,14 @@ class Fleet:
             executor, message = self._waiting.popleft()
             self.decide(functools.partial(self._hear, executor, message))
 
+    def come(self) -> None:
+        """Newcomers have set themselves up, and wait for the job's state."""
+        self.settle()
+        for one in list(self.members.values()):
+            if one.phase == "approaching":
+                self._do(one, one.hold())
+        self.settle()
+
     def _hear(self, executor: int, message: m.FromExecutor) -> list[Instruction]:
         """As the coordinator's shell passes it on."""
         match message:
@@ -160,7 +168,6 @@ class Fleet:
                 self._do(one, one.arrived(0))
             case m.Approach():
                 self._do(one, one.approach())
-                self._do(one, one.hold())
             case m.Recover():
                 order = one.take_recovery()
                 assert order is message

@@ -29,7 +29,7 @@ from isoscale.runtime.membership.state_machine import Membership
 from isoscale.runtime.membership.target import Goal
 from isoscale.types import JobSpec, Placement, Settings
 
-_HEADER = 3
+_HEADER = 4
 
 
 def least(work: Callable[[], object], times: int) -> float:

@@ -44,7 +44,7 @@ def sections(fleet: Fleet) -> dict[str, Callable[[], None]]:
 
     def switch() -> None:
         """Newcomers have come, all have prepared: the seal that shows it, and the first one afterwards."""
-        fleet.settle()
+        fleet.come()
         fleet.seal()
         fleet.seal()
 
@@ -57,7 +57,7 @@ def sections(fleet: Fleet) -> dict[str, Callable[[], None]]:
         switch()
 
     def recover() -> None:
-        """Up to the first step of those left. Who replaces the dead one comes meanwhile and joins in the next."""
+        """Up to the first step of those left. Who replaces the dead one comes after it: that counts apart."""
         fleet.die(machine.members[fleet.size // 2])
 
     def replace() -> None:

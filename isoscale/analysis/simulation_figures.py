@@ -12,6 +12,7 @@ import numpy as np
 
 from isoscale.analysis.palette import FAINT, FEW, INK, PALE, SOFT
 from isoscale.analysis.simulation_values import PolicyRun
+from isoscale.analysis.time_axis import set_time_ticks
 from isoscale.analysis.words import duration, scale
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ def _cdf(axes: Axes, runs: Sequence[PolicyRun]) -> None:
     axes.set_xscale("log")
     axes.set_ylim(0, 1.02)
     axes.set_yticks([0, 0.25, 0.5, 0.75, 1.0], ["0", "25 %", "50 %", "75 %", "all"])
-    _log_time_ticks(axes)
+    set_time_ticks(axes)
     axes.set_title("jobs done within a time of their submission", loc="left", fontsize=9, color=INK)
 
 
@@ -249,29 +250,6 @@ def _time_labels(axes: Axes, unit: str, labels: bool) -> None:
         axes.set_xlabel(f"{unit} since the first submission", fontsize=8, color=SOFT)
     else:
         axes.set_xticklabels([])
-
-
-def _log_time_ticks(axes: Axes) -> None:
-    """Times people say: 1 s, 10 s, 1 min, 10 min, 1 h, 10 h, 4 days ..."""
-    from matplotlib.ticker import NullFormatter, NullLocator
-
-    ticks: dict[float, str] = {
-        1: "1 s",
-        10: "10 s",
-        60: "1 min",
-        600: "10 min",
-        3600: "1 h",
-        36_000: "10 h",
-        345_600: "4 days",
-    }
-    ticks |= {0.1: "0.1 s", 2_592_000: "30 days"}
-    low, high = axes.get_xlim()
-    kept = {at: text for at, text in ticks.items() if low <= at <= high}
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_minor_formatter(NullFormatter())
-    if kept:
-        axes.set_xticks(list(kept), list(kept.values()))
-    axes.set_xlim(low, high)
 
 
 def _name(run: PolicyRun) -> str:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from isoscale import env
+from isoscale.backends.system import born
 
 __all__ = [
     "Lineage",
@@ -62,6 +63,8 @@ class Lineage:
     died: int | None
     #: it was a session's leader
     leads: bool = True
+    #: when it was born: what it started is no older. 0: not known
+    since: int = 0
 
 
 def _is_linux() -> bool:
@@ -80,7 +83,7 @@ def belongs(process: Process, lineage: Lineage) -> bool:
     >>> belongs(Process(pid=101, born=600, state="S", session=101, environ=mark | {b"HOME=/"}), dead)
     True
     """
-    if process.pid == lineage.leader or process.state in "ZX":
+    if process.pid == lineage.leader or process.state in "ZX" or process.born < lineage.since:
         return False
     if lineage.marks and lineage.marks <= process.environ:
         return True
@@ -129,7 +132,8 @@ def end_own_leftovers() -> int:
     """What this process has started: it is about to end. Its own helpers end by themselves when it has."""
     if not _is_linux():
         return 0
-    own = Lineage(leader=os.getpid(), marks=marks_at(os.getpid()), died=None, leads=os.getsid(0) == os.getpid())
+    pid = os.getpid()
+    own = Lineage(leader=pid, marks=marks_at(pid), died=None, leads=os.getsid(0) == pid, since=born(pid))
     left = [one for one in _processes(own) if belongs(one, own) and not _is_tidy(one.pid)]
     for one in left:
         _kill(one)
@@ -137,7 +141,10 @@ def end_own_leftovers() -> int:
 
 
 def _reap(processes: Iterable[Process], lineage: Lineage) -> None:
-    """Orphans of its session that have ended, and that are this process's children by now (`backends.warm`)."""
+    """Orphans of its session that have ended, and that are this process's children by now (`backends.warm`). Of no
+    session if it led none: the rest of a container is in session 0."""
+    if not lineage.leads:
+        return
     for one in processes:
         if one.state == "Z" and one.session == lineage.leader != one.pid and one.parent == os.getpid():
             with contextlib.suppress(OSError):
@@ -157,7 +164,8 @@ def _kill(process: Process) -> None:
 
 
 def _processes(lineage: Lineage) -> Iterator[Process]:
-    """Of this user; the environment only of those about whom it is asked."""
+    """Of this user; the environment only of those about whom it is asked. To read it takes a lock of the process, for
+    which one may have to wait, and somebody waits for the device."""
     if not _is_linux():
         return
     user = os.geteuid()
@@ -165,7 +173,7 @@ def _processes(lineage: Lineage) -> Iterator[Process]:
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
                 if entry.stat().st_uid == user and (found := _look_at(int(entry.name))) is not None:
-                    yield found if not lineage.marks else _with_environ(found)
+                    yield _with_environ(found) if lineage.marks and found.born >= lineage.since else found
 
 
 def _with_environ(process: Process) -> Process:

@@ -21,7 +21,7 @@ from isoscale.backends.host_id import machine_id
 from isoscale.backends.leftovers import marks_of
 from isoscale.backends.local_process import ForkedProcess, FoundProcess, LocalProcess, SpawnedProcess
 from isoscale.backends.seam import Device, DeviceGone, DeviceLeaving, Identity, Launch, Notice
-from isoscale.backends.system import can_lower_priority, lives, pin
+from isoscale.backends.system import can_lower_priority, lives, lower_session, pin
 from isoscale.backends.warm import NEWCOMER_NICE, UnavailableError, WarmParents
 from isoscale.errors import StartError
 from isoscale.kinds import NumericProfile, executor_environment
@@ -142,6 +142,8 @@ async def _spawn(launch: Launch, device: Device, log: BinaryIO) -> SpawnedProces
         stderr=asyncio.subprocess.STDOUT,
         start_new_session=True,
     )
+    if launch.newcomer:
+        lower_session(NEWCOMER_NICE, process.pid)
     return SpawnedProcess(process, device.id, launch.log, marks_of(launch.environment))
 
 

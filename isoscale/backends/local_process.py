@@ -77,7 +77,8 @@ class LocalProcess(ABC):
     async def sweep(self) -> None:
         """It has ended: so has everything that it started, when this returns."""
         died = self._died or now_ticks()
-        lineage = Lineage(leader=self.pid, marks=self._marks, died=died, leads=self._leads)
+        since = self.identity.born
+        lineage = Lineage(leader=self.pid, marks=self._marks, died=died, leads=self._leads, since=since)
         await asyncio.to_thread(end_leftovers, lineage)
 
     def tail(self) -> str:

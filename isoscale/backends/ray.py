@@ -4,7 +4,8 @@ Ray gives nodes, resources and placement; everything else is this project's own.
 outlive their coordinator, and have names, by which the next one finds them. A thread looks at the nodes once a second:
 one that drains is a notice to leave, one that is gone takes its devices with it. Ray notices the loss of a node late:
 executors' own heartbeats count, this only adds to them. Where the cluster has an autoscaler, a device that is not there
-yet is one to wait for. Only modules of this name import Ray.
+yet is one to wait for. Calls that wait for Ray's head are made in threads: while it is away a coordinator goes on. Only
+modules of this name import Ray.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import ray
 import ray.exceptions
@@ -28,10 +30,12 @@ import ray.exceptions
 from isoscale import env
 from isoscale.backends.ray_actors import Conditions, ExecutorActor
 from isoscale.backends.ray_demand import REPEAT_S
-from isoscale.backends.ray_found import ask_for, lives, named_actor, on_node, warm_directory
-from isoscale.backends.ray_look import Seen, can_grow, look
-from isoscale.backends.ray_nodes import Demand
+from isoscale.backends.ray_found import ask_for, lives, named_actor, on_node
+from isoscale.backends.ray_look import Seen, look
+from isoscale.backends.ray_nodes import Demand, Offer
 from isoscale.backends.ray_process import RayProcess, answer
+from isoscale.backends.ray_spare import Spare
+from isoscale.backends.ray_warm import WarmNodes
 from isoscale.backends.seam import Device, DeviceGone, DeviceLeaving, Identity, Launch, Notice
 from isoscale.errors import IsoscaleError, StartError
 
@@ -44,8 +48,6 @@ _LOOK_S = 1.0
 _COMING_S, _POLL_S = 600.0, 0.2
 #: the node of a device that is not there yet
 _COMING = "coming"
-#: nodes on which processes are prepared before the first one is asked for
-_MAX_PREPARED = 16
 
 _log = logging.getLogger(__name__)
 
@@ -59,9 +61,9 @@ class RayBackend:
         `brings`: this process has a directory that Ray brings to every node, where processes then work; else they
         work in the coordinator's, which all nodes have.
         """
-        self._prepare = prepare
         self._demand = demand
-        self._is_warm = warm
+        self._warm = WarmNodes(prepare) if warm else None
+        self._spare = Spare()
         self._brings = brings
         self._listeners: list[Callable[[Notice], None]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -81,7 +83,7 @@ class RayBackend:
     def free_device(self, kind: str, taken: Collection[str]) -> Device:
         usable = self._seen.usable()
         free = [found for found in usable.values() if found[0].kind == kind and found[0].id not in taken]
-        if not free and can_grow():
+        if not free and self._seen.can_grow:
             names = (f"{_COMING}/{kind}/{number}" for number in itertools.count())
             return Device(id=next(name for name in names if name not in taken), kind=kind, node=_COMING)
         if free:  # best where no other job is, which only Ray knows
@@ -91,10 +93,13 @@ class RayBackend:
         raise StartError(what=kind, reason=f"no device is free: {there}")
 
     def prepare(self, environment: Mapping[str, str]) -> None:
-        if not self._is_warm:
-            return
-        for node in list(dict.fromkeys(offer.node.id for _, offer in self._seen.usable().values()))[:_MAX_PREPARED]:
-            warm_directory(node, environment, self._prepare)
+        if self._warm is not None:
+            self._warm.want(environment)
+            self._warm.keep(self._stays())
+
+    def _stays(self) -> list[str]:
+        """Nodes on which a process may be started."""
+        return list(dict.fromkeys(offer.node.id for _, offer in self._seen.usable().values()))
 
     async def start(self, launch: Launch, device: Device) -> RayProcess:
         if device.node == _COMING:
@@ -111,32 +116,51 @@ class RayBackend:
         if found is None:
             raise StartError(what=device.id, reason="this device is gone")
         offer = found[1]
-        name = f"{_run_of(launch)}/{launch.environment.get(env.EXECUTOR, '')}-{secrets.token_hex(4)}"
-        warm = ""
-        if launch.entry and self._is_warm:
-            warm = warm_directory(offer.node.id, launch.environment, self._prepare)
-        options = {
-            **self._demand.options(offer.kind, offer.node.resources),
-            **on_node(offer.node.id, name),
-        }
         launch = replace(launch, cwd=launch.cwd or Path.cwd(), log=launch.log.absolute(), cores=())
-        actor = None
+        conditions = Conditions.here()  # of this thread
+        # Not a task, which would be cancelled with its loop: what was made would be left.
+        making = asyncio.get_running_loop().run_in_executor(None, self._make, launch, device, offer, conditions)
         try:
             async with asyncio.timeout(_START_S):
-                actor = ray.remote(ExecutorActor).options(**options).remote(device, warm)
-                asked = actor.start.remote(launch, Conditions.here(), cwd_is_mine=self._brings, name=name)
+                actor, asked = await asyncio.shield(making)
                 identity = await answer(asked)
         except BaseException as error:
-            if actor is not None:
-                with contextlib.suppress(Exception):
-                    ray.kill(actor, no_restart=True)
+            making.add_done_callback(_unmake)
             if isinstance(error, TimeoutError):
                 reason = f"no process in {_START_S:.0f} s; does anybody else use the node?"
                 raise StartError(what=device.id, reason=reason) from None
-            if isinstance(error, ray.exceptions.RayError):
+            if isinstance(error, ray.exceptions.RayError | RuntimeError):
                 raise _start_error(device, error) from error
             raise
         return RayProcess(identity, actor, launch.log)
+
+    def _make(self, launch: Launch, device: Device, offer: Offer, conditions: Conditions) -> tuple[Any, Any]:
+        """An executor's actor, and the call that starts its process. In a thread."""
+        directory, met = "", None
+        if launch.entry and self._warm is not None:
+            directory, met = self._warm.at(offer.node.id, launch.environment)
+        actor, name = self._actor(launch, offer)
+        calls = () if met is None else (met,)
+        asked = actor.start.remote(
+            launch, device, conditions, cwd_is_mine=self._brings, name=name, warm=directory, met=calls
+        )
+        return actor, asked
+
+    def _actor(self, launch: Launch, offer: Offer) -> tuple[Any, str]:
+        """Which has, or will have, what an executor takes of this node; and its name."""
+        node, room = offer.node, self._demand.room(offer.kind, offer.node.resources)
+        if (spare := self._spare.take(node.id)) is not None:
+            spare[0].take_room.remote(node.id, room)
+            return spare
+        name = f"{_run_of(launch)}/{launch.environment.get(env.EXECUTOR, '')}-{secrets.token_hex(4)}"
+        options = {**self._demand.options(offer.kind, node.resources), **on_node(node.id, name)}
+        return ray.remote(ExecutorActor).options(**options).remote(), name
+
+    def _next_node(self, seen: Seen) -> str:
+        """On which the next start will be, where a spare can take what it needs; "" if none has room."""
+        offers = [offer for _, offer in seen.usable().values() if seen.has_room(offer, self._demand)]
+        nodes = [offer.node.id for offer in offers if self._demand.room(offer.kind, offer.node.resources)]
+        return self._spare.node if self._spare.node in nodes else next(iter(nodes), "")
 
     def lives(self, identity: Identity) -> bool:
         return lives(identity) is True
@@ -156,6 +180,7 @@ class RayBackend:
 
     async def close(self) -> None:
         self._over.set()
+        await asyncio.to_thread(self._spare.close)
 
     # ---- nodes ----
 
@@ -170,6 +195,10 @@ class RayBackend:
             assert self._loop is not None
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._compare, seen)
+            # A node on which anything runs is not idle: an autoscaler would never take it away.
+            if self._warm is not None and not seen.can_grow:
+                self._warm.keep(self._stays())
+                self._spare.keep(self._next_node(seen))
 
     def _compare(self, seen: Seen) -> None:
         now, self._seen = seen.devices(), seen
@@ -203,11 +232,19 @@ class RayBackend:
                 if time.monotonic() - asked_s > REPEAT_S:
                     asked_s = time.monotonic()
                     bundle = self._demand.bundle(wanted.kind)
-                    ask_for(_run_of(launch), [bundle] * (len(busy) + self._coming))
+                    bundles = [bundle] * (len(busy) + self._coming)
+                    await asyncio.to_thread(ask_for, _run_of(launch), bundles)
                 await asyncio.sleep(_POLL_S)
         finally:
             self._coming -= 1
         raise StartError(what=wanted.kind, reason=f"no node came in {_COMING_S:.0f} s, though the cluster can grow")
+
+
+def _unmake(making: asyncio.Future[tuple[Any, Any]]) -> None:
+    """End an actor from which nothing came, also one that is made only now."""
+    if not making.cancelled() and making.exception() is None:
+        with contextlib.suppress(Exception):
+            ray.kill(making.result()[0], no_restart=True)
 
 
 def _run_of(launch: Launch) -> str:
@@ -216,7 +253,7 @@ def _run_of(launch: Launch) -> str:
     return f"isoscale/{hashlib.sha256(path.encode(errors='surrogateescape')).hexdigest()[:12]}"
 
 
-def _start_error(device: Device, error: ray.exceptions.RayError) -> StartError:
+def _start_error(device: Device, error: Exception) -> StartError:
     cause = getattr(error, "cause", None)
     if isinstance(cause, StartError):
         return cause

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -32,10 +33,14 @@ from isoscale.backends.seam import Device, Identity, Launch
 from isoscale.backends.warm import UnavailableError, WarmParents
 from isoscale.backends.warm_sharing import Keeper, Lender
 
-__all__ = ["Conditions", "ExecutorActor", "WarmActor"]
+__all__ = ["IDLE_S", "Conditions", "ExecutorActor", "WarmActor"]
 
 #: an actor without a process, or whose process has ended and about whom nobody asks, ends after so long
-_IDLE_S, _LINGER_S = 120.0, 1.0
+IDLE_S, _LINGER_S = 120.0, 1.0
+#: how long it waits for room on its node; whoever asks gives up before that
+_ROOM_S = 600.0
+#: how long it waits for the warm actor of its node
+_MEET_S = 30.0
 #: a warm actor that nobody has used for so long ends, and its memory is free
 _UNUSED_S = 600.0
 
@@ -75,12 +80,9 @@ class Conditions:
 class ExecutorActor:
     """One executor. All methods run on the actor's event loop."""
 
-    def __init__(self, device: Device, warm: str) -> None:
-        """`warm`: the directory in which the node's warm actor can be met; "": the process is started afresh."""
-        self._device = device
-        parents = WarmParents("", Path(os.devnull), Lender(Path(warm)), most=0) if warm else None
-        self._backend = LocalBackend(warm=parents)
+    def __init__(self) -> None:
         self._process: LocalProcess | None = None
+        self._room: asyncio.Future[None] | None = None
         self._delivery = Delivery()
         self._swept = asyncio.Event()
         # Before it is needed: it takes as long as a fork takes in all.
@@ -89,20 +91,57 @@ class ExecutorActor:
         )
         self._unused = asyncio.ensure_future(self._end_if_unused())
 
-    async def start(self, launch: Launch, conditions: Conditions, *, cwd_is_mine: bool, name: str) -> Identity:
-        """`cwd_is_mine`: the process works where Ray has put this actor. Raises StartError."""
-        conditions.take_on()
-        if cwd_is_mine:
-            launch = replace(launch, cwd=Path.cwd())
-        launch = self._delivery.deliver(launch)
-        if visible := _visible_devices():
-            launch = replace(launch, environment={**launch.environment, **visible})
-        self._process = await self._backend.start(launch, self._device)
+    async def stay(self) -> None:
+        """Somebody may still need it."""
+        if not self._unused.cancelled():
+            self._unused.cancel()
+            self._unused = asyncio.ensure_future(self._end_if_unused())
+
+    async def take_room(self, node: str, room: dict[str, float]) -> None:
+        """Of an actor that was made without anything: what it takes of its node from now on. The start waits for it."""
+        self._room = asyncio.ensure_future(asyncio.to_thread(_take_room, node, room))
+
+    async def start(
+        self,
+        launch: Launch,
+        device: Device,
+        conditions: Conditions,
+        *,
+        cwd_is_mine: bool,
+        name: str,
+        warm: str = "",
+        met: Sequence[Any] = (),
+    ) -> Identity:
+        """`cwd_is_mine`: the process works where Ray has put this actor. Raises StartError.
+
+        `warm`: the directory in which the node's warm actor can be met; "": the process is started afresh.
+
+        `met`: a call that is answered when the warm actor is there. On a node that has just come both begin together:
+        a process that did not wait would import all that the warm parent imports, beside it.
+        """
+        self._unused.cancel()
+        try:
+            conditions.take_on()
+            if self._room is not None:
+                await self._room
+            for call in met:
+                with contextlib.suppress(Exception):  # whatever became of it: the process is started afresh
+                    async with asyncio.timeout(_MEET_S):
+                        await call
+            if cwd_is_mine:
+                launch = replace(launch, cwd=Path.cwd())
+            launch = self._delivery.deliver(launch)
+            if visible := _visible_devices():
+                launch = replace(launch, environment={**launch.environment, **visible})
+            parents = WarmParents("", Path(os.devnull), Lender(Path(warm)), most=0) if warm else None
+            self._process = await LocalBackend(warm=parents).start(launch, device)
+        except BaseException:
+            self._unused = asyncio.ensure_future(self._end_if_unused())
+            raise
         identity = replace(self._process.identity, name=name)
         marks = [mark.decode(errors="surrogateescape") for mark in marks_of(launch.environment)]
         self._tell_guard({"pid": identity.pid, "born": identity.born, "marks": marks})
         self._watched = asyncio.ensure_future(self._watch(self._process))
-        self._unused.cancel()
         self._identity = identity
         return identity
 
@@ -148,7 +187,7 @@ class ExecutorActor:
         self._leave()
 
     async def _end_if_unused(self) -> None:
-        await asyncio.sleep(_IDLE_S)
+        await asyncio.sleep(IDLE_S)
         self._leave()
 
     def _tell_guard(self, what: Any) -> None:
@@ -178,19 +217,20 @@ class WarmActor:
         """`prepare`: "module:function", what a warm parent does before it forks anybody."""
         self._directory = Path(directory)
         self._keeper = Keeper(self._directory, WarmParents(prepare, Path(os.devnull)))
+        self._used = time.monotonic()
         threading.Thread(target=self._serve, daemon=True).start()
 
     def prepare(self, environment: dict[str, str]) -> None:
         """In a call, since Ray keeps what an actor is made with. By the socket, which one thread serves."""
+        self._used = time.monotonic()
         with contextlib.suppress(UnavailableError):
             Lender(self._directory).borrow(environment).close()
 
     def _serve(self) -> None:
-        used = time.monotonic()
-        while time.monotonic() - used < _UNUSED_S:
+        while time.monotonic() - self._used < _UNUSED_S:
             self._keeper.serve(time.monotonic() + 5.0, time.monotonic)
             if len(_children()) > self._keeper.num_parents:
-                used = time.monotonic()
+                self._used = time.monotonic()
         self._keeper.close()
         with contextlib.suppress(OSError):
             self._directory.rmdir()
@@ -211,6 +251,14 @@ def _children() -> list[str]:
         with contextlib.suppress(OSError):
             found += (task / "children").read_text().split()
     return found
+
+
+def _take_room(node: str, room: dict[str, float]) -> None:
+    """Returns when this actor has it. Ray takes it back when the actor dies, since it is the one who has asked."""
+    from ray.util.placement_group import placement_group
+
+    if not placement_group([room], bundle_label_selector=[{"ray.io/node-id": node}]).wait(_ROOM_S):
+        raise TimeoutError(f"no room on the node in {_ROOM_S:.0f} s")
 
 
 def _visible_devices() -> dict[str, str]:

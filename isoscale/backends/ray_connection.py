@@ -12,7 +12,7 @@ import threading
 from isoscale import env
 from isoscale.errors import UserError
 
-__all__ = ["check_installed", "cluster_address", "connect", "own_address"]
+__all__ = ["check_installed", "cluster_address", "cluster_of_this_machine", "connect", "own_address"]
 
 _REACH_S = 5.0
 _STORE_BYTES = 80 * 2**20
@@ -42,10 +42,11 @@ def connect(address: str, working_dir: str = "") -> None:
         return
     if address:
         _check_reachable(address)
-    # Ray takes over SIGTERM, which means something to us.
+    # Ray takes over SIGTERM, which means something to us, and what `breakpoint()` does, also in all that we start.
     kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        _connect(address, {"working_dir": working_dir} if working_dir else {})
+        with env.kept_breakpoint_hook():
+            _connect(address, {"working_dir": working_dir} if working_dir else {})
     except (OSError, RuntimeError, ValueError) as error:
         raise _unreachable(address, (str(error).strip() or type(error).__name__).splitlines()[0]) from None
     finally:
@@ -61,14 +62,22 @@ def _connect(address: str, runtime_env: dict[str, str]) -> None:
 
     # Of the whole process: Ray uploads no directory for a single actor.
     options = {"namespace": NAMESPACE, "log_to_driver": False, "logging_level": "ERROR", "runtime_env": runtime_env}
-    if address:
+    if address := address or cluster_of_this_machine():
         ray.init(address=address, **options)
-        return
-    with contextlib.suppress(ConnectionError):
-        ray.init(address="auto", **options)
         return
     env.set_variable("RAY_USAGE_STATS_ENABLED", "0")
     ray.init(address="local", include_dashboard=False, object_store_memory=_STORE_BYTES, **options)
+
+
+def cluster_of_this_machine() -> str:
+    """HOST:PORT of its head; "" if none runs. Ray remembers a dead one, too, and would wait for it for minutes."""
+    from ray._private import services
+
+    with contextlib.suppress(ConnectionError, UserError):
+        if address := services.canonicalize_bootstrap_address("auto"):
+            _check_reachable(address)
+            return str(address)
+    return ""
 
 
 def cluster_address() -> str:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any
 
 import ray
 import ray.exceptions
 
-from isoscale.backends.ray_actors import WarmActor
 from isoscale.backends.ray_demand import Bundle, DemandActor
 from isoscale.backends.seam import Identity
-from isoscale.backends.warm import read_at_import
 
-__all__ = ["NAMESPACE", "ask_for", "end_actors", "lives", "named_actor", "on_node", "warm_directory"]
+__all__ = ["NAMESPACE", "ask_for", "end_actors", "lives", "named_actor", "on_node"]
 
 #: of all named actors
 NAMESPACE = "isoscale"
@@ -65,18 +62,6 @@ def end_actors(names: Collection[str], seconds: float) -> set[str]:
         with contextlib.suppress(ray.exceptions.RayError, ValueError):
             ray.kill(actors[name], no_restart=True)
     return left
-
-
-def warm_directory(node: str, environment: Mapping[str, str], prepare: str) -> str:
-    """Where the node's warm actor for this environment can be met; it may not be there yet. `prepare`: see there."""
-    variables = "\0".join(f"{name}={value}" for name, value in sorted(read_at_import(environment)))
-    key = hashlib.sha256(variables.encode(errors="surrogateescape")).hexdigest()[:12]
-    directory = f"/tmp/isoscale-ray-{node[:12]}-{key}"
-    options = {**on_node(node, f"warm/{node}/{key}"), "num_cpus": 0, "get_if_exists": True}
-    with contextlib.suppress(ray.exceptions.RayError, ValueError):
-        warm = ray.remote(WarmActor).options(**options).remote(directory, prepare)
-        warm.prepare.remote(dict(environment))
-    return directory
 
 
 def ask_for(run: str, bundles: list[Bundle]) -> None:

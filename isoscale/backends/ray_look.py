@@ -14,7 +14,7 @@ from ray._private.state import state as ray_state
 from isoscale.backends.ray_nodes import Demand, Offer, node_of, offers
 from isoscale.backends.seam import Device
 
-__all__ = ["Seen", "can_grow", "look"]
+__all__ = ["Seen", "look"]
 
 #: of a node that drains and does not say until when
 _SOON_S = 1.0
@@ -27,6 +27,8 @@ class Seen:
     draining: Mapping[str, float] = field(default_factory=dict)
     #: CPUs that nobody has taken, by id of the node
     free_cores: Mapping[str, float] = field(default_factory=dict)
+    #: whether somebody adds nodes when they are asked for
+    can_grow: bool = False
 
     def devices(self) -> dict[str, tuple[Device, Offer]]:
         return {device.id: (device, offer) for offer in self.offers for device in offer.devices()}
@@ -47,11 +49,10 @@ def look(demand: Demand) -> Seen:
         for node, deadline in ray_state.get_draining_nodes().items()
     }
     free = {node: there.get("CPU", 0.0) for node, there in available_resources_per_node().items()}
-    return Seen(tuple(offers(nodes, demand)), draining, free)
+    return Seen(tuple(offers(nodes, demand)), draining, free, _can_grow())
 
 
-def can_grow() -> bool:
-    """Whether somebody adds nodes when they are asked for."""
+def _can_grow() -> bool:
     with contextlib.suppress(Exception):  # a question that Ray does not promise to answer
         config = ray_state.get_cluster_config()
         return config is not None and bool(config.node_group_configs)

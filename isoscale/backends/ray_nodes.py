@@ -56,6 +56,18 @@ class Demand:
             **({"resources": {counted: 1}} if counted in resources else {}),
         }
 
+    def room(self, kind: str, resources: Mapping[str, float]) -> dict[str, float]:
+        """The same as what a placement group takes of that node; empty if only an actor can be given it: a GPU.
+
+        >>> Demand(cores=2, memory_bytes=2**30).room("cpu", {"isoscale.kind:cpu": 3.0})
+        {'CPU': 2.0, 'memory': 1073741824.0, 'isoscale.kind:cpu': 1.0}
+        """
+        if _needs_gpu(kind):
+            return {}
+        options = self.options(kind, resources)
+        wanted = {"CPU": options["num_cpus"], "memory": options.get("memory", 0), **options.get("resources", {})}
+        return {name: float(count) for name, count in wanted.items() if count}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:

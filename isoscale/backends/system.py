@@ -11,6 +11,8 @@ import os
 import resource
 import signal
 import sys
+import threading
+import time
 from pathlib import Path
 
 from isoscale import env
@@ -23,9 +25,14 @@ __all__ = [
     "is_stopped",
     "leads_session",
     "lives",
+    "lower_session",
     "pin",
     "restore_priority",
+    "restore_session",
 ]
+
+#: between attempts to raise a session's share
+_RETRY_S = 0.03
 
 
 def born(pid: int) -> int:
@@ -69,11 +76,47 @@ def how_ended(code: int) -> str:
     return f"exit code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
 
 
+def lower_session(nice: int, pid: int | None = None) -> None:
+    """Have a session of processes of its own, which this process or `pid` leads, get less of the machine.
+
+    Linux shares the machine out among sessions first (`sched_autogroup`): a process's own priority then says only what
+    it gets of its session's share, and executors have sessions of their own. Anybody may raise it again, up to 0.
+    """
+    with contextlib.suppress(OSError):
+        Path(f"/proc/{pid or 'self'}/autogroup").write_text(str(nice))
+
+
 def restore_priority() -> None:
-    """A newcomer has joined: it is as good as the others from now on."""
+    """A newcomer is about to join: it is as good as the others from now on."""
     for thread in Path("/proc/self/task").iterdir() if Path("/proc/self/task").is_dir() else ():
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, int(thread.name), 0)
+    restore_session()
+
+
+def restore_session() -> None:
+    """What `lower_session` did to the session of this process is undone."""
+    if not _restore_session():
+        threading.Thread(target=_keep_restoring, name="priority", daemon=True).start()
+
+
+def _restore_session() -> bool:
+    """False: not yet. In a tenth of a second one process of the whole machine may, unless it is privileged."""
+    share = Path("/proc/self/autogroup")
+    try:
+        nice = share.read_text().split()[-1:]
+        if nice and int(nice[0]) > 0:
+            share.write_text("0")
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+def _keep_restoring() -> None:
+    while not _restore_session():
+        time.sleep(_RETRY_S)
 
 
 def can_lower_priority() -> bool:

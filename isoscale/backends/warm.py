@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from isoscale.backends.seam import Launch
-from isoscale.backends.system import can_lower_priority
+from isoscale.backends.system import can_lower_priority, lower_session
 from isoscale.backends.warm_parent import NUMBER, PARENT, PROCESS, PROGRAM, READY
 
 __all__ = [
@@ -170,6 +170,8 @@ class WarmParent:
                 start_new_session=True,
                 pass_fds=(theirs.fileno(),),
             )
+        if newcomer:
+            lower_session(NEWCOMER_NICE, process.pid)
         return cls(control, process)
 
     @property
@@ -256,6 +258,7 @@ def _wanted(launch: Launch) -> dict[str, object]:
         "limits": {str(number): resource.getrlimit(number) for number in limits.values()},
         "cores": list(launch.cores) or sorted(os.sched_getaffinity(0)),
         "nice": min(19, os.getpriority(os.PRIO_PROCESS, 0) + lowered),
+        "session_nice": NEWCOMER_NICE if launch.newcomer else 0,
     }
 
 

@@ -6,10 +6,13 @@ with the error's code; `--debug` shows the traceback instead.
 
 from __future__ import annotations
 
+import gc
+
 __all__ = ["main"]
 
 
 def main() -> None:
+    gc.disable()  # all that imports make stays: `app` turns it on again
     from isoscale.cli.app import app
 
     app()

@@ -68,7 +68,7 @@ def lend(
     """Lend devices of a node to the service: those that were reclaimed before."""
     if count is None and not device:
         remedy = "give COUNT, or --device"
-        raise UserError(field="COUNT", value="not given", problem="neither a number nor devices", remedy=remedy)
+        raise UserError(field="COUNT", problem="neither a number nor devices", remedy=remedy)
     shown = connect(cluster, token_file, ca).lend(node, count or 0, devices=device or ())
     typer.echo(f"{shown.name}: {counted(shown.num_ours, 'device')} of {shown.num_devices} for jobs")
 

@@ -27,8 +27,8 @@ def device_set(executors: int | None, devices: str | None, workers: int) -> Devi
         found = DeviceSet((("cpu", executors),))
     if found.total > workers:
         raise UserError(
-            field="--executors",
-            value=found.total,
+            field="--executors" if devices is None else "--devices",
+            value=found.total if devices is None else devices,
             problem=f"more than the {workers} logical workers of the job",
             remedy=f"give --workers {found.total} or fewer executors",
         )

@@ -146,7 +146,7 @@ def claim_directory(out: Path | None, script: str, *, field: str = "--out", resu
         if out is None or not (out / "checkpoints").is_dir():
             raise UserError(
                 field="--resume",
-                value=out if out is not None else "no --out",
+                value=... if out is None else out,
                 problem="there is no run with checkpoints to go on with",
                 remedy="give --out with the directory of a run that wrote some (--checkpoint-every)",
             )
@@ -167,7 +167,7 @@ def claim_directory(out: Path | None, script: str, *, field: str = "--out", resu
         raise UserError(
             field=field,
             value=directory,
-            problem="another run has this directory, or it is a file",
+            problem="another run has this directory" if directory.is_dir() else "is a file",
             remedy="give another one",
         ) from None
     except OSError as error:

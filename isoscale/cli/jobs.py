@@ -12,8 +12,10 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
+from isoscale import limits
 from isoscale.cli.cluster_options import AsJson, Ca, ClusterOption, JobId, TokenFile, connect
 from isoscale.cli.cluster_view import job_page, job_table, why_text
+from isoscale.cli.numbers import in_range
 from isoscale.cluster.client import Client
 from isoscale.cluster.values import ENDED, JobShown
 
@@ -30,7 +32,10 @@ def list_jobs(
     context: typer.Context,
     as_json: AsJson = False,
     watch: Annotated[bool, typer.Option("--watch", help="Show them until Ctrl-C.")] = False,
-    limit: Annotated[int, typer.Option(help="So many of those that are over, at most.", min=1, max=1000)] = 100,
+    limit: Annotated[
+        int,
+        typer.Option(help="So many of those that are over, at most.", callback=in_range(limits.Range(1, 1000))),
+    ] = 100,
     cluster: ClusterOption = None,
     token_file: TokenFile = None,
     ca: Ca = None,

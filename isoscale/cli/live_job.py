@@ -18,7 +18,7 @@ from isoscale.cli.devices import devices_to_go_on_with
 from isoscale.cli.live import status_table
 from isoscale.cli.metrics import metrics_text
 from isoscale.cli.numbers import in_range
-from isoscale.cli.on_storage import fetched_run
+from isoscale.cli.on_storage import ended_status, fetched_run, handle_of, name_of
 from isoscale.cli.outcome import ToldExit, report_failure, report_success
 from isoscale.cli.progress import Progress
 from isoscale.cli.promises import warn_if_broken
@@ -30,16 +30,21 @@ from isoscale.runtime.control.directory import read_job
 from isoscale.runtime.control.ended import status_after
 from isoscale.runtime.control.grants import refuse_if_granted
 from isoscale.runtime.control.home import EXIT_ELSEWHERE
-from isoscale.runtime.control.job_handle import JobHandle
+from isoscale.runtime.storage.client import is_url
 
 __all__ = ["Ca", "checkpoint", "resume", "scale", "status", "stop"]
 
-Directory = Annotated[Path, typer.Argument(help="Directory of the run (--out of isoscale run).", show_default=False)]
+Place = Annotated[
+    str,
+    typer.Argument(
+        metavar="DIR|URL", help="Directory of the run (--out of isoscale run), or its --storage.", show_default=False
+    ),
+]
 Ca = Annotated[Path | None, typer.Option("--ca", help="Certificates to trust, where the job uses TLS.")]
 
 
 def scale(
-    directory: Directory,
+    place: Place,
     target: Annotated[
         str | None,
         typer.Argument(help='Executors: 4, +1, -1, or devices such as "cpu*2+cpu-sse*1".', show_default=False),
@@ -57,11 +62,11 @@ def scale(
     ca: Ca = None,
 ) -> None:
     """Give a running job more, fewer or other executors, which changes no bit; or another batch size, which does."""
-    refuse_if_granted(directory, "scale")
+    _refuse_if_granted(place, "scale")
     if target is None and batch is None:
         problem, remedy = "neither executors nor a batch size", "give a number of executors, --batch, or both"
         raise UserError(field="scale", value="nothing", problem=problem, remedy=remedy)
-    with JobHandle(directory, ca_file=ca) as job:
+    with handle_of(place, ca) as job:
         accepted = job.scale_to(target, batch=batch)
         wanted = accepted["target"] if target is not None else ""
         if batch is not None:
@@ -77,7 +82,7 @@ def scale(
 
 
 def status(
-    directory: Directory,
+    place: Place,
     as_json: Annotated[bool, typer.Option("--json", help="Print it once, as JSON.")] = False,
     metrics: Annotated[bool, typer.Option("--metrics", help="Print it once, in Prometheus' text format.")] = False,
     once: Annotated[bool, typer.Option("--once", help="Print it once.")] = False,
@@ -85,13 +90,13 @@ def status(
 ) -> None:
     """Show what a running job does, until it ends or Ctrl-C; of one that has ended, how."""
     console = Console()
-    over = status_after(directory)
+    over = ended_status(place)
     if over is not None:
-        _print(console, over, directory, as_json=as_json, metrics=metrics)
+        _print(console, over, place, as_json=as_json, metrics=metrics)
         return
-    with JobHandle(directory, ca_file=ca) as job:
+    with handle_of(place, ca) as job:
         if as_json or metrics or once or not console.is_terminal:
-            _print(console, job.status(), directory, as_json=as_json, metrics=metrics)
+            _print(console, job.status(), place, as_json=as_json, metrics=metrics)
             return
         with Live(status_table(job.status()), console=console, refresh_per_second=4) as live:
             try:
@@ -101,24 +106,24 @@ def status(
             except KeyboardInterrupt:
                 return
             except UserError:
-                over = status_after(directory)
+                over = ended_status(place)
                 if over is not None:
                     live.update(status_table(over))
 
 
-def _print(console: Console, found: JobStatus, directory: Path, *, as_json: bool, metrics: bool) -> None:
+def _print(console: Console, found: JobStatus, place: str, *, as_json: bool, metrics: bool) -> None:
     if as_json:
         typer.echo(json.dumps(found, indent=1))
     elif metrics:
-        typer.echo(metrics_text(found, directory.resolve().name), nl=False)
+        typer.echo(metrics_text(found, name_of(place)), nl=False)
     else:
         # A path or a digest that is cut in two could not be copied out of a file.
         console.print(status_table(found), soft_wrap=not console.is_terminal)
 
 
-def checkpoint(directory: Directory, ca: Ca = None) -> None:
+def checkpoint(place: Place, ca: Ca = None) -> None:
     """Ask a running job for a checkpoint now, and wait until it is there."""
-    with JobHandle(directory, ca_file=ca) as job:
+    with handle_of(place, ca) as job:
         answer = answer_to(job, job.checkpoint())
     if answer["outcome"] != "done":
         raise IsoscaleError(f"no checkpoint: {_not_done(answer)}")
@@ -126,7 +131,7 @@ def checkpoint(directory: Directory, ca: Ca = None) -> None:
 
 
 def stop(
-    directory: Directory,
+    place: Place,
     now: Annotated[
         bool, typer.Option("--now", help="At once, without a checkpoint: steps since the last one are lost.")
     ] = False,
@@ -136,8 +141,8 @@ def stop(
     ca: Ca = None,
 ) -> None:
     """End a running job after a checkpoint, and wait until it has; `isoscale resume` goes on."""
-    refuse_if_granted(directory, "cancel" if now else "pause")
-    with JobHandle(directory, ca_file=ca) as job:
+    _refuse_if_granted(place, "cancel" if now else "pause")
+    with handle_of(place, ca) as job:
         asked = job.stop(now=now)
         if not wait:
             typer.echo(f"asked to stop {'at once' if now else 'after a checkpoint'}")
@@ -152,6 +157,11 @@ def stop(
         way_out = "; it trains on: isoscale stop --now ends it without a checkpoint" * (answer["outcome"] == "failed")
         raise IsoscaleError(f"not stopped: {_not_done(answer)}{way_out}")
     typer.echo(f"stopped {'' if now else 'at '}{answer['detail']}")
+
+
+def _refuse_if_granted(place: str, verb: str) -> None:
+    if not is_url(place):  # a service's jobs have none
+        refuse_if_granted(Path(place), verb)
 
 
 def _not_done(answer: dict[str, Any]) -> str:
@@ -251,7 +261,7 @@ def resume(
 
 def _directory(place: str, out: Path | None) -> Path:
     """Of the run to go on with. Raises UserError."""
-    if "://" not in place:
+    if not is_url(place):
         if out is not None:
             problem, remedy = "the run goes on in its own directory", "leave it out, or give the URL of its storage"
             raise UserError(field="--out", value=out, problem=problem, remedy=remedy)

@@ -10,8 +10,12 @@ import typer
 
 from isoscale.cli.job import claim_directory
 from isoscale.errors import UserError
+from isoscale.protocol.status import JobStatus
+from isoscale.runtime.control.ended import status_after
+from isoscale.runtime.control.job_handle import JobHandle
+from isoscale.runtime.storage.client import is_url
 
-__all__ = ["StorageUrl", "fetched_run", "joined_storage"]
+__all__ = ["StorageUrl", "ended_status", "fetched_run", "handle_of", "joined_storage", "name_of"]
 
 StorageUrl = Annotated[
     str | None,
@@ -25,6 +29,33 @@ StorageUrl = Annotated[
 ]
 
 
+def name_of(place: str) -> str:
+    """In short, whatever names a run.
+
+    >>> name_of("s3://bucket/runs/a/"), name_of("runs/b")
+    ('a', 'b')
+    """
+    return Path(place.rstrip("/")).name if is_url(place) else Path(place).resolve().name
+
+
+def handle_of(place: str, ca_file: Path | None) -> JobHandle:
+    """The running job of this directory or storage. Raises UserError."""
+    if not is_url(place):
+        return JobHandle(place, ca_file=ca_file)
+    from isoscale.runtime.control.stored_handle import StoredJobHandle
+
+    return StoredJobHandle(place, ca_file=ca_file)
+
+
+def ended_status(place: str) -> JobStatus | None:
+    """Of a job that has ended; None if it has not, as far as anybody can tell. Raises UserError."""
+    if not is_url(place):
+        return status_after(Path(place))
+    from isoscale.runtime.control.stored_handle import stored_status_after
+
+    return stored_status_after(place)
+
+
 def fetched_run(url: str, out: Path | None) -> Path:
     """A run's directory, made again from its storage. Raises UserError."""
     from isoscale.runtime.code.fetching import fetch_code
@@ -34,7 +65,7 @@ def fetched_run(url: str, out: Path | None) -> Path:
     from isoscale.runtime.storage.restoring import fetch_result, restore
 
     storage = open_storage(url, "URL")
-    directory = claim_directory(out, Path(url.rstrip("/")).name)
+    directory = claim_directory(out, name_of(url))
     try:
         digest = restore(storage, url, directory, lambda message: typer.echo(f"warning: {message}", err=True))
         code = code_directory(directory)

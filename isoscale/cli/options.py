@@ -37,6 +37,7 @@ __all__ = [
 Script = Annotated[
     str,
     typer.Argument(
+        metavar="SCRIPT",
         help="Training script that ends with isoscale.run(train), or recipe:NAME.",
         show_default=False,
         callback=resolved,
@@ -50,7 +51,7 @@ Module = Annotated[
 ]
 ScriptArgs = Annotated[
     list[str] | None,
-    typer.Argument(help="Arguments for the script, after --.", show_default=False, callback=own_help),
+    typer.Argument(metavar="ARGS", help="Arguments for the script, after --.", show_default=False, callback=own_help),
 ]
 #: parts of a help text
 JOB, RUNNING = "The job: other values give other results", "How it is run"

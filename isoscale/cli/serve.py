@@ -13,6 +13,7 @@ from rich.console import Console
 from isoscale import __version__, limits
 from isoscale.cli.numbers import in_range
 from isoscale.cli.on_ray import Address, Cores, Memory, ray_options
+from isoscale.cli.on_storage import StorageUrl
 from isoscale.cli.outcome import ToldExit
 from isoscale.errors import UserError
 
@@ -39,8 +40,9 @@ def serve(
     address: Address = None,
     cores: Cores = None,
     memory: Memory = None,
+    storage: StorageUrl = None,
     policy: Annotated[
-        str, typer.Option(metavar="NAME[(options)]", help="Who gets which devices; isoscale simulate --list-policies.")
+        str, typer.Option(metavar="NAME[(options)]", help="Who gets which devices; isoscale policies lists them.")
     ] = "easyscale(room=true)",
     interval: Annotated[
         float | None,
@@ -48,6 +50,7 @@ def serve(
             help="Seconds between decisions; 0: at every event (0.2 where time matters).  "
             "\\[default: 1, or 0 where it does not]",
             show_default=False,
+            callback=in_range(limits.INTERVAL_S),
         ),
     ] = None,
     quotas: Annotated[
@@ -110,14 +113,13 @@ def serve(
     if ray is not None and devices is not None:
         problem, remedy = "a Ray cluster's nodes say which devices there are", "leave it out"
         raise UserError(field="--devices", value=devices, problem=problem, remedy=remedy)
-    if interval is not None and interval != 0:
-        limits.within(interval, "--interval", limits.INTERVAL_S)
     faults.arm()
     console = Console(stderr=True, highlight=False)
     configuration = Configuration(
         state=state.absolute(),
         devices=devices or f"cpu*{_cores()}",
         ray=ray,
+        storage=checked_storage(storage),
         pin=pin,
         policy=policy,
         interval_s=interval,
@@ -170,6 +172,17 @@ def parse_quotas(text: str | None) -> dict[str, int]:
             )
         quotas[tenant] = limits.whole(count, "--quotas", _QUOTA, part_of=text or "")
     return quotas
+
+
+def checked_storage(url: str | None) -> str:
+    """Before a job needs it. Raises UserError."""
+    if url is None:
+        return ""
+    from isoscale.runtime.storage.client import check_conditional, open_storage
+
+    url = url.rstrip("/")
+    check_conditional(open_storage(url), url)
+    return url
 
 
 def _cores() -> int:

@@ -78,7 +78,7 @@ def simulate(
     )
     options = Options(
         costs=o.costs_of(costs),
-        interval_s=o.interval_of(interval),
+        interval_s=interval,
         interference=o.interference_of(interference),
         failures=o.failures_of(failures),
         quotas=o.quotas_of(quotas),
@@ -132,7 +132,8 @@ def _run_all(
             all_details[label] = [
                 {**summary_json(summarise(outcome)), **dataclasses.asdict(details(outcome))} for outcome in outcomes
             ]
-    _write_json(directory / "details.json", {"settings": facts, "policies": all_details})
+    logs = [_file_name(label) for label, _ in policies] if events is not None else []
+    _write_json(directory / "details.json", {"settings": facts, "logs": logs, "policies": all_details})
     return finished
 
 
@@ -219,8 +220,9 @@ def _facts(experiment: Experiment, seeds: int) -> dict[str, str]:
     }
     if experiment.world:
         found["world"] = experiment.world
-    if options.interference.share:
-        found["interference"] = f"{options.interference.share:.0%} slower beside another job"
+    interference = experiment.interference()
+    if interference.matters:
+        found["interference"] = interference.in_words()
     if options.failures:
         found["failures"] = (
             f"a device every {options.failures.mean_s / 3600:g} h, {options.failures.repair_s:g} s to repair"

@@ -13,9 +13,9 @@ from isoscale import limits
 from isoscale.analysis.failures import should_retry
 from isoscale.cli.numbers import in_range
 from isoscale.errors import UserError
-from isoscale.sim.backend import Interference
 from isoscale.sim.costs import Costs, parse_costs
 from isoscale.sim.disturbances import DeviceFailures, ServingLoad
+from isoscale.sim.interference import Interference
 from isoscale.sim.market import SpotMarket, parse_market
 
 __all__ = [
@@ -44,7 +44,6 @@ __all__ = [
     "costs_of",
     "failures_of",
     "interference_of",
-    "interval_of",
     "kind_speeds_of",
     "market_of",
     "quotas_of",
@@ -80,7 +79,7 @@ Interval = Annotated[
     typer.Option(
         help="Seconds between decisions; 0: at every event.  \\[default: each policy's own]",
         show_default=False,
-        callback=in_range(limits.Range(0.0, limits.INTERVAL_S.most)),
+        callback=in_range(limits.INTERVAL_S),
     ),
 ]
 CostSpec = Annotated[
@@ -146,20 +145,15 @@ def costs_of(text: str) -> Costs:
     return parse_costs(text)
 
 
-def interval_of(seconds: float | None) -> float | None:
-    if seconds:
-        limits.within(seconds, "--interval", limits.INTERVAL_S)
-    return seconds
-
-
 def window_of(text: str | None) -> tuple[float, float]:
     if text is None:
         return 0.0, math.inf
     begin, colon, end = text.partition(":")
     first = limits.decimal(begin or "0", "--window", limits.HOURS, part_of=text)
     last = limits.decimal(end, "--window", limits.HOURS, part_of=text) if end else math.inf
-    if not colon or not 0 <= first < last:
-        raise UserError(field="--window", value=text, problem="is not BEGIN:END", remedy="give hours, such as 0:48")
+    if not colon or first >= last:
+        problem = "ends before it begins" if colon else "is not BEGIN:END"
+        raise UserError(field="--window", value=text, problem=problem, remedy="give hours, such as 0:48")
     return first * 3600.0, last * 3600.0
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Annotated
 
 import typer
@@ -144,10 +146,22 @@ def submit(
         key=key or "",
         after=tuple(after or ()),
     )
+    with _as_options():
+        submission.check()
     job = client.submit_bundle(bundle, submission)
     typer.echo(job.id)
     if wait:
         raise ToldExit(_wait(client, job.id))
+
+
+@contextlib.contextmanager
+def _as_options() -> Iterator[None]:
+    """What is wrong with a field of a submission, told of the option that it came from."""
+    try:
+        yield
+    except UserError as error:
+        field = "ARGS" if error.field == "script_args" else f"--{error.field.replace('_', '-').removeprefix('--')}"
+        raise UserError(field=field, value=error.value, problem=error.problem, remedy=error.remedy) from None
 
 
 def _wait(client: Client, job: str) -> int:

@@ -14,6 +14,7 @@ import contextlib
 import http.client
 import math
 import secrets
+import shlex
 import ssl
 import time
 from collections.abc import Iterator, Sequence
@@ -232,7 +233,9 @@ class Client:
     # ---- HTTP ----
 
     def _path(self, job: str, *rest: str) -> str:
-        return "/".join(["/api/jobs", quote(job, safe=""), *rest])
+        if not job.isalnum():  # a slash would make it another path
+            raise ServiceError(f"ID={job[:40]}: no such job; see isoscale jobs", status=404)
+        return "/".join(["/api/jobs", job, *rest])
 
     def _call(
         self,
@@ -259,6 +262,9 @@ class Client:
                         raise
                     raise _unreachable(self._where, error) from None
                 time.sleep(_TRY_AGAIN_S)
+        if status == 401:
+            token_file = self._token_file or Path(self._where) / "token"
+            raise ServiceError(f"--token-file={token_file}: {_error(status, data)}", status=status)
         if status >= 400:
             raise _error(status, data)
         return msgspec.json.decode(data, type=wanted)
@@ -290,11 +296,11 @@ class Client:
 
     def _address(self) -> tuple[str, str]:
         """As it is now: a service that was restarted may have another port. Raises UserError."""
-        if self._where.startswith(("http://", "https://")):
+        if "://" in self._where:
+            _check_url(self._where)
             if self._token_file is None:
                 raise UserError(
                     field="--token-file",
-                    value="not given",
                     problem="a service that is named by its URL needs a token",
                     remedy=f"give --token-file, or set {env.TOKEN_FILE}",
                 )
@@ -303,10 +309,12 @@ class Client:
         try:
             url = read_small(state / "address", 1_000).decode().strip()
         except (OSError, UnicodeDecodeError):
+            if state.exists() and not state.is_dir():
+                remedy = "give the STATE of isoscale serve, or its URL"
+                raise UserError(field="--cluster", value=state, problem="is a file", remedy=remedy) from None
             problem = "no service runs there" if state.is_dir() else "no such directory"
-            raise NobodyServesError(
-                field="--cluster", value=state, problem=problem, remedy=f"start one: isoscale serve --state {state}"
-            ) from None
+            remedy = f"start one: isoscale serve --state {shlex.quote(str(state))}"
+            raise NobodyServesError(field="--cluster", value=state, problem=problem, remedy=remedy) from None
         return url, _token(self._token_file or state / "token")
 
 
@@ -316,6 +324,19 @@ class NobodyServesError(UserError):
 
 class ServiceUnreachableError(IsoscaleError):
     """Raised when nobody answers at the service's address."""
+
+
+def _check_url(url: str) -> None:
+    """Raises UserError for what no service can have as its address."""
+    remedy = "give http://HOST:PORT or https://HOST:PORT, as isoscale serve prints it, or its STATE"
+    try:
+        parts = urlsplit(url)
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+            return
+        problem = "is no address of a service"
+    except ValueError as error:
+        problem = f"is no address of a service ({error})"
+    raise UserError(field="--cluster", value=url, problem=problem, remedy=remedy)
 
 
 def _token(path: Path) -> str:
@@ -345,4 +366,5 @@ def _error(status: int, data: bytes) -> ServiceError:
 
 
 def _unreachable(where: str, error: Exception) -> ServiceUnreachableError:
-    return ServiceUnreachableError(f"--cluster={where}: the service does not answer ({error}); is it running?")
+    why = getattr(error, "strerror", None) or error
+    return ServiceUnreachableError(f"--cluster={where}: the service does not answer ({why}); is it running?")

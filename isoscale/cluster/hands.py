@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from isoscale.cluster import coordinator
@@ -38,6 +39,8 @@ class Hands:
         self.variables: Mapping[str, str] = {}
         #: where their executors run, and how to find those
         self.settings = coordinator.SETTINGS
+        #: where each has a storage of its own below this URL; "": none
+        self.storage = ""
         self.executors: Executors = LocalExecutors()
 
     def perform(self, instruction: Instruction) -> None:
@@ -80,4 +83,5 @@ class Hands:
 
     def _terms(self, job: str) -> coordinator.Terms:
         workers = self._live[job].record.submission.workers if job in self._live else 1
-        return coordinator.Terms(workers=workers, cores=self._cores, settings=self.settings)
+        settings = replace(self.settings, storage=f"{self.storage}/{job}") if self.storage else self.settings
+        return coordinator.Terms(workers=workers, cores=self._cores, settings=settings)

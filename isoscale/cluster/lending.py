@@ -121,13 +121,15 @@ class Lending:
             """In the engine's thread: two who lend at once, or one while devices come back, do so in order."""
             # In the order of the driver, which gives back the first ones: names sort otherwise from the tenth on.
             away = [device for device in engine.device_names[number] if device in engine.away]
+            if wrong := [device for device in devices if device not in away]:
+                is_here = wrong[0] in engine.device_names[number]
+                problem = f"is not away from {node}" if is_here else f"{node} has no such device"
+                remedy = "name some that are away; see isoscale devices"
+                done.set_exception(UserError(field="--device", value=wrong[0], problem=problem, remedy=remedy))
+                return []
             if count > len(away):
                 problem, remedy = f"{len(away)} of its devices are away", "give at most as many; see isoscale devices"
                 done.set_exception(UserError(field="COUNT", value=count, problem=problem, remedy=remedy))
-                return []
-            if wrong := [device for device in devices if device not in away]:
-                problem, remedy = f"is not away from {node}", "name some that are; see isoscale devices"
-                done.set_exception(UserError(field="--device", value=wrong[0], problem=problem, remedy=remedy))
                 return []
             given = [device for device in away if device in devices] if devices else away[:count]
             try:

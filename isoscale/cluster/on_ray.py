@@ -1,22 +1,28 @@
 """The devices of a service are a Ray cluster's: which there are, what lives on them, and nodes that come and go.
 
 A node that dies takes its devices out of use; one that drains gives them back as a reclaim would. A node that comes is
-one more: the service begins again with it, as after any restart, and jobs do not notice.
+one more: the service begins again with it, as after any restart, and jobs do not notice. An autoscaler is asked for
+nodes while jobs wait for devices.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import math
+import os
 import threading
+import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from isoscale.backends.host_id import machine_id
 from isoscale.backends.ray_connection import cluster_address, connect, own_address
-from isoscale.backends.ray_found import end_actors, lives
+from isoscale.backends.ray_demand import REPEAT_S
+from isoscale.backends.ray_found import ask_for, end_actors, lives
 from isoscale.backends.ray_look import look
-from isoscale.backends.ray_nodes import Demand
+from isoscale.backends.ray_nodes import Demand, Offer
 from isoscale.cluster.process import Executor, recorded_executors
 from isoscale.errors import UserError
 from isoscale.kinds import check_kind
@@ -28,6 +34,8 @@ __all__ = ["RayDevices"]
 _log = logging.getLogger(__name__)
 
 _LOOK_S = 1.0
+#: between two questions whether jobs wait; how long an autoscaler may take to add the first node
+_ASK_S, _FIRST_S = 5.0, 600.0
 #: until something that was killed is seen dead
 _DEATH_S = 20.0
 
@@ -40,8 +48,21 @@ class RayDevices:
         connect(options.address)
         self._options = options
         self._demand = Demand(cores=options.cores, memory_bytes=options.memory_bytes)
-        self._offers = look(self._demand).offers
+        #: by which the autoscaler's owner knows this service
+        self._name = f"service/{machine_id()}/{os.getpid()}"
+        self._offers = self._first_offers()
         self._over = threading.Event()
+
+    def _first_offers(self) -> tuple[Offer, ...]:
+        """A cluster that grows may begin without any."""
+        deadline, asked_s = time.monotonic() + _FIRST_S, -math.inf
+        while not (seen := look(self._demand)).offers and seen.can_grow and time.monotonic() < deadline:
+            if time.monotonic() - asked_s > REPEAT_S:
+                asked_s = time.monotonic()
+                _log.info("no node has room for an executor: the autoscaler is asked for one")
+                ask_for(self._name, [self._demand.bundle("cpu")])
+            time.sleep(_LOOK_S)
+        return seen.offers
 
     def cluster(self) -> Cluster:
         """A node for each kind of each of Ray's nodes. Raises UserError if there are no devices."""
@@ -84,18 +105,23 @@ class RayDevices:
         on_gone: Callable[[list[str]], None],
         on_drain: Callable[[int, int, float], None],
         on_come: Callable[[], None],
+        wanted: Callable[[], Mapping[str, int]],
     ) -> None:
         """From now on, in a thread: devices that are gone; a node's number, its devices and the time that it has left
-        when it drains; and that there are nodes which `cluster` did not have."""
-        threading.Thread(target=self._watch, args=(on_gone, on_drain, on_come), name="ray nodes", daemon=True).start()
+        when it drains; and that there are nodes which `cluster` did not have. `wanted`: devices by kind that an
+        autoscaler is to see to; none to leave it alone."""
+        told = (on_gone, on_drain, on_come, wanted)
+        threading.Thread(target=self._watch, args=told, name="ray nodes", daemon=True).start()
 
     def _watch(
         self,
         on_gone: Callable[[list[str]], None],
         on_drain: Callable[[int, int, float], None],
         on_come: Callable[[], None],
+        wanted: Callable[[], Mapping[str, int]],
     ) -> None:
         there, drained = {one.name for one in self._offers}, set[str]()
+        asked_s = -math.inf
         while not self._over.wait(_LOOK_S):
             with contextlib.suppress(Exception):  # whatever Ray raises while its head is away
                 seen = look(self._demand)
@@ -113,6 +139,10 @@ class RayDevices:
                     _log.info("another node has come")
                     on_come()
                     return
+                if seen.can_grow and time.monotonic() - asked_s >= _ASK_S:
+                    asked_s = time.monotonic()
+                    if bundles := [self._demand.bundle(kind) for kind, count in wanted().items() for _ in range(count)]:
+                        ask_for(self._name, bundles)
 
     def close(self) -> None:
         self._over.set()

@@ -201,7 +201,7 @@ def end_executors(directory: Path, devices: Collection[str]) -> list[str]:
     token = str((directory / "control" / "token").resolve())
     for one in condemned:
         marks = marks_of({env.EXECUTOR: str(one.executor), env.TOKEN_FILE: token})
-        end_leftovers(Lineage(leader=one.pid, marks=marks, died=None, leads=False))
+        end_leftovers(Lineage(leader=one.pid, marks=marks, died=None, leads=False, since=one.born))
     left = {one.device for one in condemned if lives(one.pid, one.born)}
     return [device for device in devices if device not in left]
 

@@ -30,8 +30,8 @@ __all__ = ["Ended", "Post", "Run", "Seen", "Unwritten"]
 
 _log = logging.getLogger(__name__)
 
-#: between looks: while something changes, and otherwise
-_BUSY_S, _CALM_S = 0.1, 1.0
+#: between looks: while something changes, a share of the time since it began, within limits; and otherwise
+_BUSY_SHARE, _SOONEST_S, _LATEST_S, _CALM_S = 0.05, 0.03, 0.2, 1.0
 #: after an error of the service's own
 _AGAIN_S = 1.0
 #: how long one that lives may leave a question open, and one that starts may take until it has an address
@@ -93,8 +93,8 @@ class Run:
         self._handle: JobHandle | None = None
         self._attempt = 0
         self._begun_s = 0.0
-        #: when it was last asked for a checkpoint
-        self._saved_s = 0.0
+        #: when it was last asked for a checkpoint, and when it was last told to change something
+        self._saved_s = self._changed_s = 0.0
         self._is_calm = False
         self._is_silent = False
         self._has_answered = False
@@ -191,8 +191,14 @@ class Run:
                 self._tried_s = since_boot()
                 self._tell(*self._unwritten)
             self._look()
-            next_look_s = since_boot() + (_CALM_S if self._is_calm else _BUSY_S)
+            next_look_s = since_boot() + self._between_looks_s()
         return next_look_s
+
+    def _between_looks_s(self) -> float:
+        if self._is_calm:
+            return _CALM_S
+        # Devices that are free are another job's a moment later; but a change may also take minutes.
+        return min(_LATEST_S, max(_SOONEST_S, _BUSY_SHARE * (since_boot() - self._changed_s)))
 
     def _wait(self, seconds: float) -> bool:
         """Until an order comes, the coordinator has ended (True), or the time is over."""
@@ -251,7 +257,7 @@ class Run:
 
     def _take(self, attempt: int, process: CoordinatorProcess) -> None:
         self._process, self._attempt = process, attempt
-        self._begun_s = self._saved_s = since_boot()
+        self._begun_s = self._saved_s = self._changed_s = since_boot()
         self._is_calm = self._is_silent = self._has_answered = False
         self._unsaid, self._abandoned_s, self._unwritten = None, 0.0, None
         self._unanswered_s = self._reported = None
@@ -283,7 +289,7 @@ class Run:
 
         The newest order overtakes older ones. False if it was not heard.
         """
-        self._is_calm, self._unsaid = False, what
+        self._is_calm, self._changed_s, self._unsaid = False, since_boot(), what
         if self._process is None or not self._has_answered:
             return False
         self._unsaid = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import ipaddress
 import logging
 import logging.handlers
@@ -122,7 +123,7 @@ def check(listening: Listening) -> None:
     if (listening.certificate is None) != (listening.key is None):
         raise UserError(
             field="--certificate",
-            value=listening.certificate,
+            value=listening.certificate or ...,
             problem="it goes with --key",
             remedy="give both, or none",
         )
@@ -132,20 +133,22 @@ def check(listening: Listening) -> None:
 
 
 def bound(listening: Listening) -> socket.socket:
+    family = socket.AF_INET6 if ":" in listening.host else socket.AF_INET
+    # With its protocol named: asyncio sends small pieces at once (TCP_NODELAY) on such sockets only; an answer of
+    # two pieces would wait 40 ms for the client to acknowledge the first.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        family = socket.AF_INET6 if ":" in listening.host else socket.AF_INET
-        # With its protocol named: asyncio sends small pieces at once (TCP_NODELAY) on such sockets only; an answer of
-        # two pieces would wait 40 ms for the client to acknowledge the first.
-        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((listening.host, listening.port))
         listener.listen(1024)
     except OSError as error:
+        listener.close()
+        is_port = listening.port and error.errno in (errno.EADDRINUSE, errno.EACCES)
         raise UserError(
-            field="--port" if listening.port else "--listen",
-            value=listening.port or listening.host,
+            field="--port" if is_port else "--listen",
+            value=listening.port if is_port else listening.host,
             problem=f"cannot be bound ({error.strerror})",
-            remedy="give another one, or --port 0 for any",
+            remedy="give another one, or --port 0 for any" if is_port else "give an address of this machine",
         ) from None
     return listener
 

@@ -23,6 +23,7 @@ from isoscale.cluster.cluster_history import ClusterHistory
 from isoscale.cluster.desk import Desk
 from isoscale.cluster.engine import Engine
 from isoscale.cluster.forecast import Forecaster, Situation
+from isoscale.cluster.growth import wanted
 from isoscale.cluster.learning import Learner
 from isoscale.cluster.lending import Lending, Reclaimed
 from isoscale.cluster.links import Links
@@ -68,6 +69,8 @@ class Configuration:
     devices: str = "cpu*2"
     #: its devices are those of a Ray cluster, instead
     ray: RayOptions | None = None
+    #: URL below which each job has its storage; "": jobs' directories are all that there is
+    storage: str = ""
     #: each device runs on a core of its own
     pin: bool = False
     policy: str = "easyscale(room=true)"
@@ -156,11 +159,12 @@ class Service:
         if self._ray is not None:
             self._engine.hands.variables |= self._ray.variables()
             self._engine.hands.settings, self._engine.hands.executors = self._ray.settings(), self._ray
+        self._engine.hands.storage = self._configuration.storage
         self._adopt_all()
         self._engine.on_change = self._forecaster.wake
         self._engine.start()
         if self._ray is not None:
-            self._ray.watch(self._on_gone, self._on_drain, self._on_come)
+            self._ray.watch(self._on_gone, self._on_drain, self._on_come, self._wanted)
         self._forecaster.start()
         self.history.start()
         self._webhooks.start()
@@ -286,6 +290,11 @@ class Service:
     def _on_come(self) -> None:
         self.begins_again = True
         self.on_end()
+
+    def _wanted(self) -> Mapping[str, int]:
+        """In a thread of its own; asks the book only if somebody waits."""
+        picture = self.picture()
+        return wanted(self.store.live_jobs(), picture) if picture.queue else {}
 
     # ---- failing ----
 

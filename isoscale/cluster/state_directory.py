@@ -36,8 +36,8 @@ class StateDirectory:
                 (path / name).mkdir(exist_ok=True, mode=0o700)
             self._lock: IO[str] = (path / "lock").open("a+")
         except OSError as error:
-            problem = f"cannot be written ({error.strerror})"
-            raise UserError(field="--state", value=path, problem=problem, remedy="give another one") from None
+            problem = "is a file" if path.is_file() else f"cannot be written ({error.strerror})"
+            raise UserError(field="--state", value=path, problem=problem, remedy="give a directory") from None
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -116,7 +116,8 @@ class Submission:
         if self.max_devices > self.workers:
             raise _refused("max", self.max_devices, f"more than the {self.workers} logical workers", "give fewer")
         if self.max_devices and self.max_devices < self.min_devices:
-            raise _refused("max", self.max_devices, f"less than min={self.min_devices}", "give max >= min")
+            problem = f"less than min, which is {self.min_devices}"
+            raise _refused("max", self.max_devices, problem, "give as many or more")
         limits.within(self.threads, "threads", limits.THREADS)
         last_seed = limits.SEED.most - self.workers
         limits.within(self.seed, "seed", limits.Range(0, last_seed, "seed + logical rank must fit 32 bits"))
@@ -350,8 +351,10 @@ def check_name(field_name: str, value: str, *, empty: bool = False) -> None:
     """Names are used in file names, logs and pages: letters, digits, '.', '_' and '-'. Raises UserError."""
     if (empty and not value) or _NAME.fullmatch(value):
         return
-    problem = "too long" if len(value) > MAX_TEXT else "only letters, digits, '.', '_' and '-', a letter or digit first"
-    raise _refused(field_name, value, problem, "give a plain name")
+    if len(value) > MAX_TEXT:
+        raise _refused(field_name, value, "is too long", f"give at most {MAX_TEXT} characters")
+    problem = "has other characters than letters, digits, '.', '_' and '-', or begins with one of the last three"
+    raise _refused(field_name, value, problem, "give a plain name, such as my-job.2")
 
 
 def _refused(field_name: str, value: object, problem: str, remedy: str) -> UserError:

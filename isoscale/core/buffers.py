@@ -12,7 +12,7 @@ Moving worker 0's buffers to other executors is the caller's job.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import torch
 from torch._utils import _flatten_dense_tensors
@@ -162,6 +162,15 @@ class BufferSet:
             for i in touched:
                 self._store(mine, i)
 
+    def written(self) -> dict[int, torch.Tensor]:
+        """After a turn and before the next one: what it wrote, or may have written."""
+        current = self.current()
+        return {i: current[i].detach().clone() for i in self.changed()}
+
+    def put(self, written: Mapping[int, torch.Tensor]) -> None:
+        """In an open turn: write what an earlier attempt at it wrote."""
+        self._write(written, written)
+
     def fresh(self) -> dict[int, torch.Tensor]:
         """What logical worker 0 changed in this step; empty where it does not live here."""
         return self._fresh
@@ -206,6 +215,10 @@ class BufferSet:
         return {i for i, buffer, value in pairs if not _same_bits(buffer, value)}
 
     def _load(self, source: Sequence[torch.Tensor], indices: Collection[int]) -> None:
+        self._write(source, indices)
+        self._mark(indices)
+
+    def _write(self, source: Sequence[torch.Tensor] | Mapping[int, torch.Tensor], indices: Iterable[int]) -> None:
         current = self.current()
         fitting = []
         for i in indices:
@@ -218,7 +231,6 @@ class BufferSet:
         if fitting:
             with torch.no_grad():
                 torch._foreach_copy_([current[i] for i in fitting], [source[i] for i in fitting])
-        self._mark(indices)
 
     def _mark(self, indices: Iterable[int] | None = None) -> None:
         """Remember what is loaded, so that only what changes is copied."""

@@ -17,6 +17,7 @@ import torch
 
 from isoscale.core.encoding import codec
 from isoscale.core.streams import rng
+from isoscale.core.turn_end import ContextEnd
 
 __all__ = ["ContextSwitch", "PerWorker"]
 
@@ -168,6 +169,23 @@ class ContextSwitch:
             self._generators[name][1][logical_rank] = states[logical_rank]
         if self._objects:
             self._load_objects(logical_rank, self._packed[logical_rank])
+
+    def end_of(self, logical_rank: int) -> ContextEnd:
+        """A context as its turn in the present step left it. Outside turns."""
+        assert self._streams is not None
+        assert self.active is None
+        generators = {name: states[logical_rank] for name, (_, states) in self._generators.items()}
+        objects = self._pack_objects(logical_rank) if self._objects else b""
+        return ContextEnd(self._streams[logical_rank], generators, objects)
+
+    def put_end(self, end: ContextEnd) -> None:
+        """The active context is as an earlier attempt at this turn left it."""
+        assert self.active is not None
+        rng.restore(end.streams)
+        for name, state in end.generators.items():
+            self._generators[name][0].set_state(state)
+        if end.objects:
+            self._load_objects(self.active, end.objects)
 
     def changes_of(self, logical_rank: int) -> list[bytes | None]:
         """What a turn changed in a context, as bytes for the other executors."""

@@ -24,6 +24,7 @@ from isoscale.core.seal import Seal, Sealed, short_hash
 from isoscale.core.sharing import Carried, ContextChanges, Sharing
 from isoscale.core.totals import Gathered, Tally, in_logical_order
 from isoscale.core.tracked import TrackedModel
+from isoscale.core.turn_end import TurnEnd
 from isoscale.errors import AuditError
 
 __all__ = ["Peers", "Recovery", "StepAgainError", "StepEngine", "SuspectedError"]
@@ -66,13 +67,19 @@ class StepAgainError(Exception):
 class _Gathered:
     """What a step's turns gave, held until it is sealed."""
 
-    gradients: list[tuple[TrackedModel, list[torch.Tensor], list[bool] | None]] = field(default_factory=list)
+    gradients: list[tuple[TrackedModel, list[torch.Tensor]]] = field(default_factory=list)
+    #: of the models among them that may leave parameters unused: by how many logical workers here each was used
+    used: list[int] = field(default_factory=list)
     ready_orders: list[tuple[TrackedModel, list[int]]] = field(default_factory=list)
     buffers: dict[str, dict[int, torch.Tensor]] = field(default_factory=dict)
+    #: models whose buffers travel with contexts
+    riding: list[TrackedModel] = field(default_factory=list)
     #: by executor
     contexts: list[list[ContextChanges]] = field(default_factory=list)
     #: by turns to all, by executor
     given: list[Gathered] = field(default_factory=list)
+    #: for the seal, if it carries messages
+    message: bytes | None = None
 
 
 class StepEngine:
@@ -109,6 +116,8 @@ class StepEngine:
         self.can_abandon = False
         #: what the loader of the present step carries along
         self.carried: Carried | None = None
+        #: whose training turn was over last, until another one begins or the step is sealed or given up
+        self._ended: int | None = None
         self._audits: Audits = {}
         self._audit_digests: dict[int, int] = {}
         self._sharing = Sharing(exchange, contexts, self.models)
@@ -135,6 +144,7 @@ class StepEngine:
     def begin(self, training: bool, position: str, audits: Audits | None = None) -> None:
         self.check_not_broken()
         self.turn.training = training
+        self._ended = None
         self._audits, self._audit_digests = (audits or {}), {}
         self.contexts.start()
         self.contexts.mark(shared=self.can_abandon or not self.alone, anew=self.alone)
@@ -152,6 +162,7 @@ class StepEngine:
         self.gate.announce(position)
 
     def open_turn(self, logical_rank: int, *, last: bool) -> None:
+        self._ended = None
         self.contexts.enter(logical_rank)
         self.turn.logical_rank = logical_rank
         for model in self.models:
@@ -174,6 +185,7 @@ class StepEngine:
                 if not self.models:
                     raise self.turn.error("the job has no model", "give it the one that is trained: job.model(model)")
                 raise self.turn.error("the turn ended without backward()", "call loss.backward() in every turn")
+            self._ended = logical_rank
         else:
             self.check_no_stray_backward()
             for model in self.models:
@@ -194,6 +206,22 @@ class StepEngine:
         self.turn.accumulating = False
         self.turn.logical_rank = None
 
+    def keep_turn(self) -> TurnEnd | None:
+        """Called when an exchange broke, before `recover`: the last turn that is over here, if there is one.
+
+        Not in a step of which turns are audited: its bits are in doubt. Nor where a probe is to see all of every turn.
+        """
+        if self._ended is None or self._audits or self.on_turn_end is not None:
+            return None
+        self.contexts.leave()
+        return TurnEnd(self._ended, self.contexts.end_of(self._ended), [model.end() for model in self.models])
+
+    def put_turn(self, end: TurnEnd) -> None:
+        """The turn that is open is what it was when it ended in an earlier attempt at this step; it is still open."""
+        self.contexts.put_end(end.context)
+        for model, one in zip(self.models, end.models, strict=True):
+            model.put_end(one)
+
     def _gradient_digest(self) -> int:
         return short_hash("/".join(model.gradient_digest() for model in self.models))
 
@@ -207,13 +235,16 @@ class StepEngine:
         self.gate.check()
         self._gathered = self._gather(tally.gathered)
         places = [(rank, e) for rank, executors in self._audits.items() for e in executors]
-        mine = [self._audit_digests[rank] if e == self.exchange.index else 0 for rank, e in places]
+        mine = list(self._gathered.used)
+        mine += [self._audit_digests[rank] if e == self.exchange.index else 0 for rank, e in places]
         self._says_words = word is not None
         if word is not None:
             mine += [word if e == self.exchange.index else 0 for e in range(self.exchange.placement.num_executors)]
-        sealed = self._with_words(self.seal.close(tally, digest=digest, stop=stop, ready=ready, extra=mine))
+        told = self._gathered.message
+        sealed = self.seal.close(tally, digest=digest, stop=stop, ready=ready, extra=mine, message=told)
+        sealed = self._with_words(sealed)
         if places:
-            doubt = self._judge(dict(zip(places, sealed.extra, strict=False)))
+            doubt = self._judge(dict(zip(places, sealed.extra[len(self._gathered.used) :], strict=False)))
             sealed = replace(sealed, doubt=doubt)
         return self._settle(sealed)
 
@@ -259,6 +290,7 @@ class StepEngine:
         """The exchange broke in a step. The step as others have sealed it, or None: it is to be done again."""
         if self.peers is None:
             raise broken
+        _let_go_of_frames(broken)
         self._shut()
         self.turn.logical_rank = None
         self.turn.accumulating = False
@@ -277,6 +309,7 @@ class StepEngine:
 
     def _shut(self) -> None:
         """From here on the step is not what `rewind` undoes."""
+        self._ended = None
         with self.opening:
             self.is_open = False
 
@@ -292,31 +325,45 @@ class StepEngine:
         """Everything that the step's turns gave, from all executors; nothing of it in force yet."""
         gathered = _Gathered()
         training = self.turn.training
-        # They are on their way while buckets are.
-        wait = None if self.alone else self._sharing.start(self.carried, given, training=training)
-        riding = [training and wait is not None and self._sharing.rides(model) for model in self.models]
+        wait = None
+        if not self.alone:
+            message = self._sharing.message(self.carried, given, training=training)
+            gathered.riding = [model for model in self.models if training and self._sharing.rides(model)]
+            if self.seal.carries:
+                gathered.message = message
+            else:
+                # On its way while buckets are.
+                wait = self.exchange.start_gather_bytes(message)
         if training:
             self._gather_gradients(gathered)
-            for model, rides in zip(self.models, riding, strict=True):
-                if not rides:
+            for model in self.models:
+                if model not in gathered.riding:
                     gathered.buffers[model.name] = self._sharing.buffers(model)
         if wait is not None:
-            told = wait()
-            gathered.contexts, gathered.given = told.contexts, told.gathered()
-            for i, model in enumerate(self.models):
-                if riding[i]:
-                    gathered.buffers[model.name] = told.buffers(i, model.buffers.shared)
-        else:
+            self._take_in(gathered, wait())
+        elif self.alone:
             gathered.given = [given]
         return gathered
+
+    def _take_in(self, gathered: _Gathered, messages: list[bytes]) -> None:
+        """What all executors have told in the step."""
+        told = self._sharing.told(messages)
+        gathered.contexts, gathered.given = told.contexts, told.gathered()
+        for model in gathered.riding:
+            here, at = self._sharing.hosts_worker_0, self.models.index(model)
+            gathered.buffers[model.name] = model.buffers.fresh() if here else told.buffers(at, model.buffers.shared)
+        self.seal.expect(messages)
 
     def _settle(self, sealed: Sealed) -> Sealed:
         """The step is sealed: what was gathered comes into force."""
         self._shut()
         gathered, self._gathered = self._gathered, None
         assert gathered is not None
-        for model, results, used_by_any in gathered.gradients:
-            model.publish(results, used_by_any)
+        if gathered.message is not None:
+            self._take_in(gathered, self.seal.messages)
+        used = iter(sealed.extra)
+        for model, results in gathered.gradients:
+            model.publish(results, [next(used) > 0 for _ in results] if model.find_unused else None)
         for model in self.models:
             model.buffers.end_step(gathered.buffers.get(model.name, {}))
         for model, ready_order in gathered.ready_orders:
@@ -335,12 +382,10 @@ class StepEngine:
 
     def _gather_gradients(self, gathered: _Gathered) -> None:
         for model in self._models_of_step():
-            used_by_any = None
+            gathered.gradients.append((model, model.sync.finish()))
             if model.find_unused:
-                counts = torch.tensor(list(model.used.values()), dtype=torch.int64).sum(0)
-                self.exchange.sum_int64(counts)
-                used_by_any = (counts > 0).tolist()
-            gathered.gradients.append((model, model.sync.finish(), used_by_any))
+                # Summed in the seal: nobody needs it before.
+                gathered.used += map(sum, zip(*model.used.values(), strict=True))
             if not model.sync.layout.final:
                 order = torch.tensor(model.ready_order or range(len(model.params)), dtype=torch.int64)
                 self.exchange.broadcast([order], self.exchange.placement.executor_of(0))
@@ -401,3 +446,13 @@ class StepEngine:
                 "optimizer.step() inside a turn would use one logical worker's gradients",
                 "call it after the inner loop, once per global step",
             )
+
+
+def _let_go_of_frames(error: BaseException | None) -> None:
+    """Frames of an error hold what they worked with, and whoever lets go of a group last joins its threads.
+
+    gloo may have forgotten one of those, which then sleeps for half an hour: that is for `Exchange.retire` to wait for.
+    """
+    while error is not None and error.__traceback__ is not None:
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__

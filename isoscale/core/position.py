@@ -22,7 +22,7 @@ class PositionGate:
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
         self._position = ""
-        self._hashes = torch.zeros(exchange.placement.num_executors, dtype=torch.int64)
+        self._hashes = torch.zeros(0, dtype=torch.int64)
         self._wait: Callable[[], None] | None = None
         self._agreed = True
 
@@ -31,8 +31,9 @@ class PositionGate:
         if self._exchange.placement.num_executors == 1:
             return
         self._position = position
-        self._hashes.zero_()
-        self._hashes[self._exchange.index] = short_hash(position)
+        hashes = [0] * self._exchange.placement.num_executors
+        hashes[self._exchange.index] = short_hash(position)
+        self._hashes = torch.tensor(hashes)
         self._wait = self._exchange.start_sum_int64(self._hashes)
 
     def agrees(self) -> bool:

@@ -40,6 +40,8 @@ class Numbers:
     values: dict[str, Any]
     #: "file:line" at which each variable is written next
     locations: dict[str, str]
+    #: keys that have no value here: what they are at another moment or in another process cannot be told
+    unknown: frozenset[str] = frozenset()
 
     def changed(self, before: Numbers) -> str | None:
         """The first that has another value than it had before at the same place."""
@@ -47,15 +49,16 @@ class Numbers:
             return None
         return next((key for key, value in self.values.items() if _differ(value, before.values.get(key, value))), None)
 
-    def plain(self) -> dict[str, int | float]:
-        """Those that another process can be asked about."""
+    def plain(self) -> dict[str, int | float | None]:
+        """Those that another process can be asked about, and None for what is unknown."""
         found = {key: _plain(value) for key, value in self.values.items()}
-        return {key: value for key, value in found.items() if value is not None}
+        return {**{key: value for key, value in found.items() if value is not None}, **dict.fromkeys(self.unknown)}
 
-    def differing(self, others: Mapping[str, int | float]) -> str | None:
+    def differing(self, others: Mapping[str, int | float | None]) -> str | None:
         """The first that another process has otherwise, or that one of both does not have.
 
-        A container of which one has more is taken for a record of metrics, not for state.
+        What is unknown to one of both is not compared. A container of which one has more is taken for a record of
+        metrics, not for state.
         """
         mine = self.plain()
         return next((key for key in [*others, *mine] if _is_other(key, mine, others)), None)
@@ -161,7 +164,9 @@ def _is_users_object(value: Any) -> bool:
     return kind.__module__ == "__main__" or (file is not None and is_users(file))
 
 
-def _is_other(key: str, mine: Mapping[str, int | float], others: Mapping[str, int | float]) -> bool:
+def _is_other(key: str, mine: Mapping[str, int | float | None], others: Mapping[str, int | float | None]) -> bool:
+    if any(key in one and one[key] is None for one in (mine, others)):
+        return False
     if "[" in key and (key not in mine or key not in others):
         return False
     return _differ(mine.get(key), others.get(key))

@@ -2,9 +2,11 @@
 
 It carries control (stop requests, readiness for the next generation), audit digests and the step's values,
 as one vector of int64 in which every executor fills its own places and leaves the rest zero. Floats travel
-as their bits, so nothing is rounded. An executor that has left the seal knows that every other holds the
-step whole: its reduced gradients, worker 0's buffers and the contexts of all logical workers. That all
-stand at the same position is made sure of before (`core.position`).
+as their bits, so nothing is rounded. What executors tell each other of a step (`core.sharing`) has places in it too,
+where it is short: a message of its own costs more than all that is in it. An executor that has left the seal knows
+that every other holds the step whole, or can take what it lacks from the vector: its reduced gradients, worker 0's
+buffers and the contexts of all logical workers. That all stand at the same position is made sure of before
+(`core.position`).
 """
 
 from __future__ import annotations
@@ -21,9 +23,13 @@ from isoscale.core.totals import Combined, Tally, ValueSpec, combine
 
 __all__ = ["Seal", "Sealed", "short_hash"]
 
-_STOP, _UNKNOWN, _READY, _HEADER = 0, 1, 2, 3
+_STOP, _UNKNOWN, _READY, _TOO_LONG, _HEADER = 0, 1, 2, 3, 4
 #: values of more numbers are handled as tensors
 _LONG = 16
+#: bytes
+_WORD = 8
+#: messages of all executors that take up to this many words travel in the vector
+_MOST_WORDS = 2**13
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,32 +58,64 @@ class Seal:
         self.vector: torch.Tensor | None = None
         #: in the last round of a seal: whoever else has left it knows that this executor holds the step whole
         self.entered = False
-        self._extra = 0
+        #: of the present or last step, by executor, if messages were given to this seal
+        self.messages: list[bytes] = []
+        #: the next seal has places for messages; the same on all executors, as is the room of each, in words
+        self.carries = False
+        self._room = 0
+        #: in the present vector: further numbers, and words of each executor's place for a message
+        self._extra = self._place = 0
 
-    def close(self, tally: Tally, *, digest: str, stop: bool, ready: bool = False, extra: Sequence[int] = ()) -> Sealed:
+    def expect(self, messages: Sequence[bytes]) -> None:
+        """What all executors told in this step: the next seal has places for as much, if that is not too much."""
+        # Never less than before: after an evaluation, whose messages are short, those of training come again.
+        words = 1 + -(-max(map(len, messages)) // _WORD)
+        self.carries = words * len(messages) <= _MOST_WORDS
+        if self.carries:
+            self._room = max(self._room, words)
+
+    def close(
+        self,
+        tally: Tally,
+        *,
+        digest: str,
+        stop: bool,
+        ready: bool = False,
+        extra: Sequence[int] = (),
+        message: bytes | None = None,
+    ) -> Sealed:
         """Called with every reduced bucket and buffer in hand, by executors that stand at the same position.
 
-        `extra` are further numbers to be summed, as many on every executor.
+        `extra` are further numbers to be summed, as many on every executor. `message` is told to all: by all executors
+        or by none, and only if the seal `carries` messages.
         """
         values = tally.values()
         if self._exchange.placement.num_executors == 1:
             return Sealed(combine(values), stop, (), ready, tuple(extra))
-        self.entered, self._extra = True, len(extra)
+        self.entered, self._extra, self.messages = True, len(extra), []
+        self._place = 0 if message is None else self._room
         while True:
-            vector = self._pack(values, digest, stop, ready)
-            if extra:
-                at = _HEADER + self._exchange.placement.num_executors
-                vector[at : at + self._extra] = torch.tensor(extra)
+            vector = self._pack(values, digest, stop, ready, extra, message or b"")
             self._exchange.sum_int64(vector)
-            if not vector[_UNKNOWN]:
+            flags = vector[:_HEADER].tolist()
+            if flags[_TOO_LONG]:
+                # Whoever enters the next round has them, and does not need them in the vector.
+                self.messages, self._place = self._exchange.gather_bytes(message or b""), 0
+            if flags[_UNKNOWN]:
+                self._learn(values)
+            if not flags[_TOO_LONG] and not flags[_UNKNOWN]:
                 break
-            self._learn(values)
         self.vector, self.entered = vector, False
         return self.read(vector)
 
     def read(self, vector: torch.Tensor) -> Sealed:
-        """What a vector says that all executors have put into; also one that was received from a luckier executor."""
+        """What a vector says that all executors have put into; also one that was received from a luckier executor.
+
+        Messages that it carries are in `messages` then.
+        """
         executors = self._exchange.placement.num_executors
+        if self._place:
+            self.messages = self._messages_in(vector)
         head = vector[: _HEADER + executors + self._extra].tolist()
         digests, extra = head[_HEADER : _HEADER + executors], tuple(head[_HEADER + executors :])
         differing = tuple(e for e, d in enumerate(digests) if d != digests[0])
@@ -85,17 +123,25 @@ class Seal:
         return Sealed(combine(self._unpack(vector)), bool(head[_STOP]), differing, all_ready, extra)
 
     def _pack(
-        self, values: Mapping[ValueSpec, Mapping[int, torch.Tensor]], digest: str, stop: bool, ready: bool
+        self,
+        values: Mapping[ValueSpec, Mapping[int, torch.Tensor]],
+        digest: str,
+        stop: bool,
+        ready: bool,
+        extra: Sequence[int],
+        message: bytes,
     ) -> torch.Tensor:
-        # By place first: one number costs as much as a hundred to write into a tensor. Long values are tensors anyway.
+        # Written as memory: one number costs as much as a hundred to write into a tensor. Long values are tensors.
         long: list[tuple[int, torch.Tensor]] = []
-        numbers = {
-            _STOP: int(stop),
-            _READY: int(ready),
-            _UNKNOWN: int(any(spec not in self._specs for spec in values)),
-            _HEADER + self._exchange.index: short_hash(digest) if digest else 0,
-        }
-        n = self._exchange.placement.num_logical_workers
+        length = self._length()
+        memory = bytearray(_WORD * length)
+        numbers = memoryview(memory).cast("q")
+        numbers[_STOP], numbers[_READY] = stop, ready
+        numbers[_UNKNOWN] = any(spec not in self._specs for spec in values)
+        numbers[_HEADER + self._exchange.index] = short_hash(digest) if digest else 0
+        executors, n = self._exchange.placement.num_executors, self._exchange.placement.num_logical_workers
+        for i, number in enumerate(extra, _HEADER + executors):
+            numbers[i] = number
         for spec, at in self._places():
             for rank, value in values.get(spec, {}).items():
                 numbers[at + rank] = 1
@@ -105,12 +151,25 @@ class Seal:
                     long.append((start, bits))
                     continue
                 for i, number in enumerate(bits.tolist(), start):
-                    numbers[i] = _wrapped(numbers.get(i, 0) + number)
-        vector = torch.zeros(self._length(), dtype=torch.int64)
-        vector[torch.tensor(list(numbers))] = torch.tensor(list(numbers.values()))
+                    numbers[i] = _wrapped(numbers[i] + number)
+        if self._place:
+            at = length - (executors - self._exchange.index) * self._place
+            if len(message) > _WORD * (self._place - 1):
+                numbers[_TOO_LONG] = 1
+            else:
+                numbers[at] = len(message)
+                memory[_WORD * (at + 1) : _WORD * (at + 1) + len(message)] = message
+        vector = torch.frombuffer(memory, dtype=torch.int64)
         for start, bits in long:
             vector[start : start + bits.numel()] += bits
         return vector
+
+    def _messages_in(self, vector: torch.Tensor) -> list[bytes]:
+        numbers = vector.numpy().data
+        memory, length, messages = numbers.cast("B"), vector.numel(), []
+        for at in range(length - self._exchange.placement.num_executors * self._place, length, self._place):
+            messages.append(bytes(memory[_WORD * (at + 1) :][: numbers[at]]))
+        return messages
 
     def _unpack(self, vector: torch.Tensor) -> Mapping[ValueSpec, Mapping[int, torch.Tensor]]:
         n = self._exchange.placement.num_logical_workers
@@ -138,7 +197,7 @@ class Seal:
     def _length(self) -> int:
         executors, n = self._exchange.placement.num_executors, self._exchange.placement.num_logical_workers
         sizes = (n + (s.numel if s.kind == "int" else n * s.numel) for s in self._specs)
-        return _HEADER + executors + self._extra + sum(sizes)
+        return _HEADER + executors + self._extra + sum(sizes) + executors * self._place
 
     def _learn(self, values: Mapping[ValueSpec, object]) -> None:
         """Somebody reports a value the others do not know of: agree on the union, in sorted order."""

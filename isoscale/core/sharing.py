@@ -6,11 +6,13 @@ changed is sent. Puts nothing into force: `core.engine` does, when the step is s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
 import torch
+from torch._utils import _flatten_dense_tensors
 
 from isoscale.core.context import ContextSwitch
 from isoscale.core.encoding import codec
@@ -23,11 +25,11 @@ __all__ = ["Carried", "ContextChanges", "Sharing", "Told"]
 #: logical rank, its context's parts, its own buffers model by model, what its loader carries: None or b"" where
 #: nothing changed
 ContextChanges = tuple[int, list[bytes | None], list[bytes], bytes]
-#: a buffer: its place, dtype, shape and bytes
-_PackedBuffer = tuple[int, str, tuple[int, ...], bytes]
+#: buffers of one dtype: the dtype, their places and shapes, and their bytes one after the other
+_PackedBuffers = tuple[str, list[int], list[tuple[int, ...]], bytes]
 #: what an executor tells: its workers' contexts; if it hosts worker 0, that worker's buffers, model by model; and what
 #: its turns gave to all, b"" if nothing
-_Message = tuple[list[ContextChanges], list[list[_PackedBuffer]], bytes]
+_Message = tuple[list[ContextChanges], list[list[_PackedBuffers]], bytes]
 _messages: msgspec.msgpack.Decoder[_Message] = msgspec.msgpack.Decoder(_Message)
 _encode = msgspec.msgpack.Encoder().encode
 #: buffers of a model that are no more bytes than this travel with contexts: a message of their own costs more
@@ -48,7 +50,7 @@ class Told:
 
     def buffers(self, model: int, like: Sequence[torch.Tensor]) -> dict[int, torch.Tensor]:
         """Worker 0's changed buffers of a model whose buffers ride along, on the devices of `like`."""
-        return {i: _unpacked(dtype, shape, data).to(like[i].device) for i, dtype, shape, data in self._buffers[model]}
+        return {i: value.to(like[i].device) for packed in self._buffers[model] for i, value in _unpacked(*packed)}
 
 
 class Carried(Protocol):
@@ -76,9 +78,12 @@ class Sharing:
         self._models = models
         self._expected: dict[str, list[bool]] = {}
 
-    def start(self, carried: Carried | None, given: Gathered, *, training: bool) -> Callable[[], Told]:
-        """What every turn changed in its logical worker's context, and small buffers; returns what waits for it."""
-        source = self._exchange.placement.executor_of(0)
+    @property
+    def hosts_worker_0(self) -> bool:
+        return self._exchange.index == self._exchange.placement.executor_of(0)
+
+    def message(self, carried: Carried | None, given: Gathered, *, training: bool) -> bytes:
+        """What turns here changed in their logical workers' contexts, and worker 0's small buffers, for all others."""
         mine = [
             (
                 rank,
@@ -88,11 +93,14 @@ class Sharing:
             )
             for rank in self._exchange.placement.ranks_of(self._exchange.index)
         ]
-        tells = training and self._exchange.index == source
+        tells = training and self.hosts_worker_0
         fresh = [_packed(model.buffers.fresh()) if tells and self.rides(model) else [] for model in self._models]
         packed = codec.pack(given).numpy().tobytes() if given else b""
-        wait = self._exchange.start_gather_bytes(_encode((mine, fresh, packed)))
-        return lambda: Told([_messages.decode(data) for data in wait()], source)
+        return _encode((mine, fresh, packed))
+
+    def told(self, messages: Sequence[bytes]) -> Told:
+        """By the messages of all executors."""
+        return Told([_messages.decode(data) for data in messages], self._exchange.placement.executor_of(0))
 
     def rides(self, model: TrackedModel) -> bool:
         """Worker 0's buffers of this model travel with contexts. The same on all executors, and for the job's life."""
@@ -142,17 +150,26 @@ class Sharing:
                 tensor.copy_(part.clone().view(tensor.dtype).view(tensor.shape))
 
 
-def _packed(buffers: dict[int, torch.Tensor]) -> list[_PackedBuffer]:
-    packed = []
+def _packed(buffers: dict[int, torch.Tensor]) -> list[_PackedBuffers]:
+    # Together: a call per buffer costs more than its bytes.
+    kinds: dict[tuple[torch.dtype, torch.device], list[int]] = {}
     for i, buffer in buffers.items():
-        flat = buffer.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-        packed.append((i, str(buffer.dtype).removeprefix("torch."), tuple(buffer.shape), flat.numpy().tobytes()))
+        kinds.setdefault((buffer.dtype, buffer.device), []).append(i)
+    packed = []
+    for (dtype, _), places in kinds.items():
+        flat: torch.Tensor = _flatten_dense_tensors([buffers[i] for i in places])  # type: ignore[no-untyped-call]
+        data = flat.detach().cpu().view(torch.uint8).numpy().tobytes()
+        packed.append((str(dtype).removeprefix("torch."), places, [tuple(buffers[i].shape) for i in places], data))
     return packed
 
 
-def _unpacked(dtype: str, shape: Sequence[int], data: bytes) -> torch.Tensor:
+def _unpacked(
+    dtype: str, places: list[int], shapes: list[tuple[int, ...]], data: bytes
+) -> list[tuple[int, torch.Tensor]]:
     kind: torch.dtype = getattr(torch, dtype)
-    return torch.frombuffer(bytearray(data), dtype=kind).view(shape) if data else torch.empty(shape, dtype=kind)
+    flat = torch.frombuffer(bytearray(data), dtype=kind) if data else torch.empty(0, dtype=kind)
+    parts = torch.split(flat, [math.prod(shape) for shape in shapes])
+    return [(i, part.view(shape)) for i, part, shape in zip(places, parts, shapes, strict=True)]
 
 
 def _pack_buffers(buffers: dict[int, torch.Tensor]) -> bytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ __all__ = ["Combined", "Gathered", "Tally", "Total", "ValueSpec", "add_totals", 
 
 Total = int | float | torch.Tensor
 Kind = Literal["mean", "int", "float"]
+Given = TypeVar("Given")
 #: what turns gave to all, by name and logical rank
 Gathered = dict[str, dict[int, list[Any]]]
 
@@ -73,6 +74,26 @@ class Tally:
             mine = self._summed.setdefault(name, {})
             mine[logical_rank] = mine[logical_rank] + tensor if logical_rank in mine else tensor
 
+    def of(self, logical_rank: int) -> Tally:
+        """What one logical worker's turn has given so far, whatever becomes of tensors that it has logged."""
+        part = Tally()
+        for name, values in _given_by(logical_rank, self._logged):
+            part._logged[name] = {logical_rank: [float(value) for value in values]}
+        for name, summed in _given_by(logical_rank, self._summed):
+            part._summed[name] = {logical_rank: summed}
+        for name, given in _given_by(logical_rank, self.gathered):
+            part.gathered[name] = {logical_rank: given}
+        return part
+
+    def add(self, more: Tally) -> None:
+        """What other logical workers have given, or these under other names."""
+        for name, logged in more._logged.items():
+            self._logged.setdefault(name, {}).update(logged)
+        for name, summed in more._summed.items():
+            self._summed.setdefault(name, {}).update(summed)
+        for name, given in more.gathered.items():
+            self.gathered.setdefault(name, {}).update(given)
+
     def values(self) -> dict[ValueSpec, dict[int, torch.Tensor]]:
         """Everything by spec and logical rank, as int64 or float64 tensors on the CPU."""
         out: dict[ValueSpec, dict[int, torch.Tensor]] = {}
@@ -120,6 +141,10 @@ def add_totals(totals: dict[str, Total], more: Mapping[str, Total]) -> None:
     """Running totals over steps, in step order."""
     for name, value in more.items():
         totals[name] = totals[name] + value if name in totals else value
+
+
+def _given_by(logical_rank: int, by_name: Mapping[str, Mapping[int, Given]]) -> list[tuple[str, Given]]:
+    return [(name, by_rank[logical_rank]) for name, by_rank in by_name.items() if logical_rank in by_rank]
 
 
 def _mean(name: str, values: list[Any]) -> torch.Tensor:

@@ -8,7 +8,7 @@ user's own. Summation is `core.reduction.sync`'s, buffers are `core.buffers`'.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,6 +20,7 @@ from isoscale.core.reduction.buckets import BucketCaps
 from isoscale.core.reduction.exchange import Exchange
 from isoscale.core.reduction.sync import GradientSync
 from isoscale.core.rules import Turn, user_location
+from isoscale.core.turn_end import ModelEnd, versions
 from isoscale.errors import UserError
 from isoscale.types import Order
 
@@ -70,6 +71,8 @@ class TrackedModel:
         #: local logical ranks that took part in this step, with the parameters each used (if those are asked for)
         self.used: dict[int, list[bool]] = {}
         self._ready: list[int] = []
+        #: the same of the turn that was over last, until the next one begins
+        self._ended: Sequence[int] = ()
         self._synced_forwards = 0
         #: a backward under step.accumulate() came after a forward outside of it
         self._accumulated_late = False
@@ -121,7 +124,7 @@ class TrackedModel:
         """`launch_if` is given for the last local turn: buckets may leave during its backward if it says so."""
         self.buffers.open_turn(logical_rank)
         self._reset_turn()
-        self._holders = []  # the turn before this one's gradients are not needed any more
+        self._holders, self._ended = [], ()  # the turn before this one's gradients are not needed any more
         if not self._as_begun or self._has_base:
             for param, base in zip(self.params, self._base, strict=True):
                 # The last step's gradients, where the user did not clear them, are part of every turn's start.
@@ -150,8 +153,28 @@ class TrackedModel:
             self.sync.complete({i: _contribution(grads[i], self.params[i]) for i in unreached})
         elif not overlapped:
             self.sync.take(logical_rank, [_contribution(g, p) for g, p in zip(grads, self.params, strict=True)])
+        self._ended = self._ready
         self._reset_turn()
         return True
+
+    def end(self) -> ModelEnd:
+        """What the turn that was over last left, before the next one begins."""
+        return ModelEnd(self._ended, self._holders, versions(self._holders), self.buffers.written())
+
+    def put_end(self, end: ModelEnd) -> None:
+        """The turn that is open ends as an earlier attempt at it did: what hooks saw then is made up for."""
+        self.buffers.put(end.buffers)
+        if not end.ready:
+            return
+        for param, grad in zip(self.params, end.gradients, strict=True):
+            param.grad = grad
+        self._ready, self._synced_forwards = list(end.ready), 1
+        self._left, self._versions = list(end.gradients), list(end.versions)
+        if self._overlap is not None:
+            for i in end.ready:
+                grad = end.gradients[i]
+                assert grad is not None
+                self._overlap(i, grad)
 
     def gradient_digest(self) -> str:
         """Of the turn that has just ended."""
@@ -251,7 +274,7 @@ class TrackedModel:
     def _after_backward(self) -> None:
         self._watching = False
         self._left = [p.grad for p in self.params]
-        self._versions = _versions(self._left)
+        self._versions = versions(self._left)
 
     # ---- rules ----
 
@@ -289,8 +312,8 @@ class TrackedModel:
                 f"{len(missing)} parameters of {self._label()} got no gradient (first: {missing[0]})",
                 "use all parameters in the loss, or job.model(..., find_unused_parameters=True)",
             )
-        if not all(map(operator.is_, grads, self._left)) or _versions(grads) != self._versions:
-            marks = zip(grads, self._left, _versions(grads), self._versions, strict=True)
+        if not all(map(operator.is_, grads, self._left)) or versions(grads) != self._versions:
+            marks = zip(grads, self._left, versions(grads), self._versions, strict=True)
             places = (i for i, (now, then, *versions) in enumerate(marks) if now is not then or len({*versions}) > 1)
             first = self.param_names[next(places)]
             raise turn.error(
@@ -309,7 +332,7 @@ class TrackedModel:
         return type(self.module).__name__
 
     def _reset_turn(self) -> None:
-        self._ready.clear()
+        self._ready = []
         self._accumulated = False
         self._accumulated_late = False
         self._stray_backward = None
@@ -344,10 +367,6 @@ _SECOND_FORWARD_REMEDY = (
     "call the model once per turn on the concatenated input, mark earlier forwards with step.accumulate(), "
     "or use job.model(..., broadcast_buffers=False)"
 )
-
-
-def _versions(grads: list[torch.Tensor | None]) -> list[int]:
-    return [-1 if grad is None else grad._version for grad in grads]
 
 
 def _contribution(grad: torch.Tensor | None, param: torch.Tensor) -> torch.Tensor:

@@ -5,8 +5,6 @@ Part of `scheduling.driver`; no I/O, no clock.
 
 from __future__ import annotations
 
-import math
-
 from isoscale.scheduling.device_pool import DevicePool, Reclaim
 from isoscale.scheduling.driving import DeviceFailed, DeviceRepaired, DevicesLent, ReclaimAsked
 from isoscale.scheduling.events import AllocationChanged
@@ -83,6 +81,6 @@ class DeviceEvents:
         if event.ends_run or num_devices(rest) < max(1, run.min_devices):
             rest = ()
         run.wanted, run.why = rest, event.reason
-        self._feed(AllocationChanged(run.name, rest), "urgent", math.inf)
+        self._feed(AllocationChanged(run.name, rest))
         self._granting.want(run)
         self._granting.send_rest(run, event.reason)

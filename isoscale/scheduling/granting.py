@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from isoscale.scheduling.device_pool import DevicePool
-from isoscale.scheduling.driving import CancelRun, Grant, Instruction, Launch, PauseRun, SendGrant
+from isoscale.scheduling.driving import CancelRun, Grant, Instruction, KillRun, Launch, PauseRun, SendGrant
 from isoscale.scheduling.runs import Run
 from isoscale.scheduling.state import Allocation, num_devices
 
@@ -255,6 +255,25 @@ class Granting:
             self._giving.add(run.name)
         else:
             self._giving.discard(run.name)
+
+    # ---- devices that do not ----
+
+    def end_overdue(self, now: float) -> None:
+        """Nothing waits for what does not go by itself."""
+        for run in [run for run in self._runs.values() if run.deadline_s <= now]:
+            run.deadline_s = math.inf
+            whole = run.is_up and (run.is_cancelling or run.state == "pausing")
+            if run.dropped or whole:
+                self._kill(run, whole, "its time is over")
+        self.deadline_s = min((run.deadline_s for run in self._runs.values()), default=math.inf)
+
+    def kill_left(self, run: Run) -> None:
+        """Nobody looks after what is alive of a run that has ended."""
+        if run.dropped:
+            self._kill(run, False, "its run has ended")
+
+    def _kill(self, run: Run, whole: bool, why: str) -> None:
+        self.out.append(KillRun(run.name, self._pool.names_of(run.dropped), whole, why))
 
 
 def less(allocation: Allocation, part: Sequence[tuple[int, int]]) -> Allocation:

@@ -7,22 +7,26 @@ held back by its owner: what it holds counts as not there.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Protocol
 
 from isoscale.scheduling.device_pool import DevicePool
 from isoscale.scheduling.events import AllocationChanged, CapacityChanged, Event, JobOffered, JobWithheld
+from isoscale.scheduling.retries import Retries
 from isoscale.scheduling.runs import Run
 
 __all__ = ["Feed", "Hiding"]
 
-#: an event to the controller, why, and by when devices that it takes must be free
-Feed = Callable[[Event, str, float], None]
+
+class Feed(Protocol):
+    def __call__(self, event: Event, why: str = "urgent", deadline_s: float = math.inf) -> None:
+        """Tell the controller, and note what it decides at once: why, and by when what that takes must be free."""
 
 
 class Hiding:
-    def __init__(self, pool: DevicePool, sizes: Sequence[int], feed: Feed) -> None:
+    def __init__(self, pool: DevicePool, sizes: Sequence[int], retries: Retries, feed: Feed) -> None:
         """`sizes`: devices of each node."""
-        self._pool, self._feed = pool, feed
+        self._pool, self._retries, self._feed = pool, retries, feed
         self._hidden: dict[str, Run] = {}
         #: what the controller was told that nodes have
         self._told = list(sizes)
@@ -34,13 +38,16 @@ class Hiding:
     def hide(self, run: Run) -> None:
         """The policy decides no more about it, and others do not wait for what it holds."""
         self._hidden[run.name] = run
-        self._feed(JobWithheld(run.name), "urgent", math.inf)
+        self._feed(JobWithheld(run.name))
 
     def show(self, run: Run) -> None:
+        """Unless something else keeps it from the policy."""
+        if run.is_silent or run.is_paused_by_owner or run.is_cancelling or run.name in self._retries.waiting:
+            return
         if self._hidden.pop(run.name, None) is not None:
-            self._feed(AllocationChanged(run.name, run.wanted), "urgent", math.inf)
+            self._feed(AllocationChanged(run.name, run.wanted))
             self.tell_capacity()
-            self._feed(JobOffered(run.name), "urgent", math.inf)
+            self._feed(JobOffered(run.name))
 
     def forget(self, run: Run) -> None:
         """It is over."""

@@ -8,7 +8,7 @@ from isoscale.scheduling.device_pool import DevicePool
 from isoscale.scheduling.driving import Instruction, JobState, Standing, StateChanged
 from isoscale.scheduling.state import Allocation
 
-__all__ = ["OVER", "Run", "standing_of"]
+__all__ = ["OVER", "Run", "adopted", "standing_of"]
 
 OVER: frozenset[JobState] = frozenset(("finished", "failed", "cancelled"))
 
@@ -105,3 +105,17 @@ def standing_of(run: Run, pool: DevicePool) -> Standing:
         not_before_s=run.not_before_s,
         avoids=names(run.avoids),
     )
+
+
+def adopted(name: str, min_devices: int, saved: Standing, pool: DevicePool) -> Run:
+    """The job as it was saved and found. Of one that does not run nothing is granted."""
+    run = Run(name, min_devices)
+    run.state, run.reason, run.attempt, run.number = saved.state, saved.reason, saved.attempt, saved.number
+    run.is_up, run.failures, run.batch, run.why = saved.is_up, saved.failures, saved.batch, saved.reason
+    run.is_paused_by_owner, run.is_cancelling = saved.is_paused_by_owner, saved.is_cancelling
+    run.avoids = frozenset(pool.numbers[device] for device in saved.avoids)
+    holds = {pool.numbers[device] for device in saved.holds}
+    run.granted = {pool.numbers[device] for device in saved.granted} if run.is_up else set()
+    run.dropped = dict.fromkeys(holds - run.granted, run.number)
+    run.wanted = pool.allocation_of(run.granted)
+    return run

@@ -8,29 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from isoscale.scheduling.state import Allocation, Cluster, Shape, num_devices
 from isoscale.sim.costs import Costs
+from isoscale.sim.interference import Slowdown
 from isoscale.sim.job import Pace, SimJob
 from isoscale.sim.ledger import Ledger
 
-__all__ = ["Interference", "Live", "SimulatedBackend", "Wake"]
+__all__ = ["Live", "SimulatedBackend", "Wake"]
 
 Wake = Literal["finish", "crash", "switch"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Interference:
-    """Jobs that share a node slow each other down: speed and busy share lose `share` (0..1).
-
-    With `distributed_only` a job suffers only if it spans nodes and shares one with another job that does (the rule of
-    the Pollux simulator); otherwise from any neighbour (the Philly study's experiment).
-    """
-
-    share: float = 0.0
-    distributed_only: bool = False
 
 
 class Live:
@@ -52,6 +40,7 @@ class Live:
         "rescales",
         "shape",
         "since",
+        "stretch",
         "switch_at",
         "truth",
         "version",
@@ -74,7 +63,9 @@ class Live:
         #: work done at `since`, which may lie ahead: the job stands still until then
         self.done = 0.0
         self.since = 0.0
+        #: what neighbours leave of its speed, and how many times as long they make a start
         self.factor = 1.0
+        self.stretch = 1.0
         #: when newcomers will be ready; infinity if nobody is getting ready
         self.switch_at = math.inf
         #: counts changes: a timer set before the last one is void
@@ -99,7 +90,7 @@ class SimulatedBackend:
         self,
         cluster: Cluster,
         costs: Costs,
-        interference: Interference,
+        interference: Slowdown,
         ledger: Ledger,
         wake: Callable[[float, Wake, Live], None],
         *,
@@ -136,7 +127,7 @@ class SimulatedBackend:
             live.switch_at = now + costs.ready_s + late_s
             self._reckon(live)
             return costs.rescale_s
-        pause_s = costs.rescale_s if old else late_s + (costs.start_s if first else costs.resume_s)
+        pause_s = costs.rescale_s if old else late_s + live.stretch * (costs.start_s if first else costs.resume_s)
         self._begin(live, shape, batch, now)
         # A job that was still starting is not ready any sooner.
         live.since = max(live.since, now + pause_s) if old else now + pause_s
@@ -213,7 +204,7 @@ class SimulatedBackend:
         live.held_since = now
         old = live.allocation
         live.allocation = allocation
-        if self._interference.share > 0:
+        if self._interference.matters:
             self._disturb(live, old, now)
 
     def _disturb(self, live: Live, old: Allocation, now: float) -> None:
@@ -226,24 +217,23 @@ class SimulatedBackend:
             concerned |= self._on_node[node]
             self._on_node[node][live.index] = live
         for one in concerned.values():
-            factor = 1.0 - self._interference.share if self._suffers(one) else 1.0
-            if factor == one.factor:
+            others = list(self._beside(one))
+            factor, stretch = self._interference.kept(one, others), self._interference.stretch(one, others)
+            if (factor, stretch) == (one.factor, one.stretch):
                 continue
             self.settle(one, now)
-            one.factor = factor
+            if one is not live and one.since > now:
+                one.since = now + (one.since - now) * stretch / one.stretch
+            one.factor, one.stretch = factor, stretch
             if one is not live and one.pace is not None:
                 one.version += 1
                 self._reckon(one)
 
-    def _suffers(self, live: Live) -> bool:
-        only = self._interference.distributed_only
-        if only and len(live.allocation) < 2:
-            return False
-        return any(
-            other is not live and (not only or len(other.allocation) > 1)
-            for node, _ in live.allocation
-            for other in self._on_node[node].values()
-        )
+    def _beside(self, live: Live) -> Iterable[Live]:
+        """The jobs with which it shares a node, each once."""
+        found = {other.index: other for node, _ in live.allocation for other in self._on_node[node].values()}
+        found.pop(live.index, None)
+        return found.values()
 
 
 def _contains(allocation: Sequence[tuple[int, int]], part: Iterable[tuple[int, int]]) -> bool:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from isoscale.scheduling.state import Objective
-from isoscale.sim.backend import Interference
 from isoscale.sim.costs import Costs
 from isoscale.sim.disturbances import DeviceFailures, Lending
+from isoscale.sim.interference import Interference, Slowdown
 from isoscale.sim.job import SimJob
 from isoscale.sim.ledger import Ledger
 from isoscale.sim.market import PriceStep
@@ -26,7 +26,7 @@ class Options:
     interval_s: float | None = None
     #: a policy that watches time is asked only so often while nothing happens; 0: at every such interval
     quiet_s: float = 0.0
-    interference: Interference = field(default_factory=Interference)
+    interference: Slowdown = field(default_factory=Interference)
     failures: DeviceFailures | None = None
     lendings: Sequence[Lending] = ()
     #: prices over time where devices are rented, and how long before they are taken one is told

@@ -14,11 +14,12 @@ from isoscale.sim.builtin import find_trace
 from isoscale.sim.cluster_spec import parse_cluster
 from isoscale.sim.disturbances import ServingLoad, serving_load
 from isoscale.sim.engine import Options, Outcome, Simulation
+from isoscale.sim.interference import Slowdown
 from isoscale.sim.job import SimJob
 from isoscale.sim.market import SpotMarket, price_steps, takings
 from isoscale.sim.recorder import Recorder
 from isoscale.sim.workload import Workload, make_cluster, make_jobs
-from isoscale.sim.worlds.world import check_jobs, make_world
+from isoscale.sim.worlds.world import World, check_jobs, make_world
 
 __all__ = ["Experiment", "named", "parse_policies"]
 
@@ -42,19 +43,30 @@ class Experiment:
     def cluster_value(self) -> Cluster:
         return make_cluster(parse_cluster(self.cluster))
 
+    def world_value(self) -> World:
+        name, options = named(self.world, field="--world")
+        return make_world(name, **options)
+
+    def interference(self) -> Slowdown:
+        """As wanted; else what the world says of neighbours, if it says anything."""
+        asked = self.options.interference
+        if asked.matters or not self.world:
+            return asked
+        found: Slowdown = getattr(self.world_value(), "interference", asked)
+        return found
+
     def jobs(self, seed: int) -> list[SimJob]:
         """The jobs under one seed: it moves a generated trace, and the speeds that are drawn."""
         workload = dataclasses.replace(self.workload, seed=self.workload.seed + seed)
         trace, cluster = find_trace(self.trace, self.format, seed=workload.seed), self.cluster_value()
         if not self.world:
             return make_jobs(trace, cluster, workload)
-        name, options = named(self.world, field="--world")
         chosen = [
             dataclasses.replace(job, submit_s=job.submit_s - workload.begin_s)
             for job in trace
             if workload.begin_s <= job.submit_s < workload.end_s
         ]
-        jobs = list(make_world(name, **options).jobs(chosen, cluster, seed=workload.seed))
+        jobs = list(self.world_value().jobs(chosen, cluster, seed=workload.seed))
         check_jobs(jobs, cluster)
         return jobs
 
@@ -67,7 +79,7 @@ class Experiment:
         on_progress: Callable[[int, float], None] | None = None,
     ) -> Outcome:
         cluster = self.cluster_value()
-        options = dataclasses.replace(self.options, seed=self.options.seed + seed)
+        options = dataclasses.replace(self.options, seed=self.options.seed + seed, interference=self.interference())
         # Long enough for the last job to come, and to wait its turn.
         until = 2 * max((job.request.submitted_s for job in jobs), default=0.0) + 14 * _DAY_S
         if self.market is not None:

@@ -7,6 +7,7 @@ short job costs no import of torch. Everything else about it is as usual, a sess
 from __future__ import annotations
 
 import asyncio
+import atexit
 import importlib
 import os
 import select
@@ -14,8 +15,12 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NoReturn
+
+import typer
 
 from isoscale import env
 from isoscale.backends import warm_parent
@@ -105,7 +110,9 @@ def prepare() -> None:
     """In the process from which coordinators are forked."""
     _began_with.update(env.child_environment({}))
     warm_up()
-    importlib.import_module("isoscale.cli.app")
+    # Reading a command line imports as much again.
+    commands = importlib.import_module("isoscale.cli.app").command_line(["run"])
+    typer.main.get_command(commands).make_context("isoscale", ["run"])
 
 
 def be_coordinator(arguments: list[str]) -> None:
@@ -124,4 +131,22 @@ def be_coordinator(arguments: list[str]) -> None:
     control.recv(1, socket.MSG_PEEK)  # it is ready, and shows what it is
     env.set_variable(env.WARM, f"{control.detach()},{pid}")
     sys.argv = ["isoscale", *arguments]
-    importlib.import_module("isoscale.cli.app").app()
+    code: object = 0
+    try:
+        importlib.import_module("isoscale.cli.app").app()
+    except SystemExit as end:
+        code = end.code
+    _end(code)
+
+
+def _end(code: object) -> NoReturn:
+    """As Python ends, but for taking down what the fork has of torch: that would copy it, for a third of a second."""
+    if isinstance(code, str):
+        print(code, file=sys.stderr)
+    for thread in threading.enumerate():
+        if not thread.daemon and thread is not threading.current_thread():
+            thread.join()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else int(code is not None))

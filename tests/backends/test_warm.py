@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ import pytest
 from isoscale.backends import warm, warm_sharing
 from isoscale.backends.local import LocalBackend, training_environment
 from isoscale.backends.seam import Launch
-from isoscale.backends.system import born
+from isoscale.backends.system import born, can_lower_priority
 from isoscale.backends.warm import UnavailableError, WarmParent, WarmParents, read_at_import
 from isoscale.backends.warm_sharing import Keeper, Lender, installed
 from isoscale.errors import UserError
@@ -53,6 +54,46 @@ async def started(parents: WarmParents, launch: Launch) -> tuple[str, str]:
     async with asyncio.timeout(200):
         reason = await process.wait()
     return reason, process.tail()
+
+
+#: what it gets of the machine, as its session and alone; then the same once it has joined
+PRIORITY = """
+import os
+from pathlib import Path
+from isoscale.backends.system import restore_priority
+def shown():
+    share = Path("/proc/self/autogroup")
+    words = share.read_text().split() if share.exists() else []
+    return f"{(words or ['-'])[-1]} {os.getpriority(os.PRIO_PROCESS, 0)}"
+before = shown()
+restore_priority()
+print(before, shown())
+"""
+
+
+def sessions_have_shares() -> bool:
+    """Asked of a new session: one that began with the system has none, also where others do."""
+    asked = ["cat", "/proc/self/autogroup"]
+    return bool(subprocess.run(asked, start_new_session=True, capture_output=True, check=False).stdout.strip())
+
+
+@pytest.mark.parametrize("is_warm", [True, False])
+@pytest.mark.parametrize("newcomer", [True, False])
+def test_a_newcomer_gets_less_of_the_machine_until_it_joins(
+    parents: WarmParents, tmp_path: Path, is_warm: bool, newcomer: bool
+) -> None:
+    launch = replace(program(PRIORITY, tmp_path), newcomer=newcomer)
+    backend = LocalBackend(warm=parents if is_warm else None)
+
+    async def run() -> str:
+        process = await backend.start(launch, backend.free_device("cpu", ()))
+        await process.wait()
+        return process.tail().strip()
+
+    lowered = str(warm.NEWCOMER_NICE) if newcomer else "0"
+    share, back = (lowered, "0") if sessions_have_shares() else ("-", "-")
+    own = lowered if can_lower_priority() else "0"
+    assert asyncio.run(run()) == f"{share} {own} {back} 0"
 
 
 def test_the_parent_of_a_forked_process_is_the_owner(parents: WarmParents, tmp_path: Path) -> None:

@@ -40,6 +40,15 @@ def test_a_step_that_all_had_sealed_before_anybody_noticed_a_death_is_no_replace
     assert total == pytest.approx(0.95)
 
 
+def test_the_step_that_is_done_again_is_not_taken_off() -> None:
+    """It has waited for the loss to be noticed and for all to agree: that is what a replacement costs."""
+    lost = {"event": "executor_lost", "t": 1.12}
+    events = [step(1.0, 4), lost, step(1.9, 3, 0.9), step(2.1, 4)]
+    assert start.until_size_s(events, 1.05, 4, redone=1) == (pytest.approx(1.05), pytest.approx(0.95))
+    events = [step(1.0, 4), lost, step(1.9, 3, 0.9), step(2.2, 3, 0.3), step(2.4, 4)]
+    assert start.until_size_s(events, 1.05, 4, redone=1) == (pytest.approx(1.35), pytest.approx(1.05))
+
+
 def test_medians_are_held_against_limits() -> None:
     times = [{"what": "newcomer", "seconds": s + 0.1, "less_one_step_s": s} for s in (0.2, 0.9, 0.4)]
     rows = [{"model": "tiny", "started": "warm", "times": [one]} for one in times]

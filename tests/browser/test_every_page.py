@@ -89,6 +89,58 @@ def test_every_page_keeps_its_rules_in_both_themes(
     assert findings == [], "\n".join(findings)
 
 
+def test_no_page_is_wider_than_a_narrow_screen(served: Served, visit: Callable[..., Visitor]) -> None:
+    tab = visit(served.url, served.token, viewport={"width": 390, "height": 844}).tab()
+    for path in (one for one in PATHS if one != "/sign-in"):
+        tab.go(path)
+        if path == "/what-if":
+            tab.see("[data-action=simulate]").click()
+            tab.see("table[data-table=whatif] tbody tr")
+        beyond = tab.page.evaluate("document.documentElement.scrollWidth - innerWidth")
+        assert beyond <= 0, f"{path} is {beyond} pixels wider than the screen"
+    tab.check()
+
+
+#: what of the header, the title and the actions lies under the notice, which is wholly on the screen
+HIDDEN_BY_NOTICE = """() => {
+  const place = (element) => element.getBoundingClientRect();
+  const notice = place(document.getElementById("notice"));
+  if (notice.top < 0 || notice.bottom > innerHeight || notice.left < 0 || notice.right > innerWidth) return ["screen"];
+  const under = (one) => place(one).bottom > notice.top && place(one).top < notice.bottom;
+  return [...document.querySelectorAll(".top, h1, [data-action], main button")].filter(
+    (one) => place(one).bottom < innerHeight / 2 && under(one)).map((one) => one.outerHTML.slice(0, 80));
+}"""
+
+
+def test_a_page_without_a_stream_of_events_says_so_until_it_gets_one(visitor: Visitor) -> None:
+    tab = visitor.tab()
+    refusal = json.dumps({"error": {"text": "200 streams of events are open"}})
+    tab.page.route("**/events", lambda route: route.fulfill(status=429, body=refusal))
+    tab.go("/")
+    tab.see("#notice", "No live updates: 200 streams of events are open. This page tries again every 15 s.")
+    tab.see("#connection", "every 15 s")
+    tab.go("/jobs/j2")
+    for width, height in ((1280, 800), (390, 844)):  # it may stay for hours: what a page is for is not under it
+        tab.page.set_viewport_size({"width": width, "height": height})
+        assert tab.page.evaluate(HIDDEN_BY_NOTICE) == []
+    tab.page.unroute("**/events")
+    tab.see("#notice button", "Try now").click()
+    tab.see("#notice", "Live again.")
+    tab.see("#connection[data-state=live]")
+    tab.complaints.clear()  # what Chromium itself says of a request that is refused
+    tab.check()
+
+
+def test_a_job_that_never_trained_has_no_time_axis(visitor: Visitor) -> None:
+    tab = visitor.tab()
+    tab.go("/jobs/j6")
+    tab.see("#main", "not started")
+    assert not tab.page.is_visible(".timeline")
+    tab.go("/jobs/j1")
+    tab.see(".timeline")
+    tab.check()
+
+
 def test_scripts_are_small(visitor: Visitor) -> None:
     files = load_assets().files
     own = {name: len(one.body) for name, one in files.items() if name.endswith(".js") and "uPlot" not in name}

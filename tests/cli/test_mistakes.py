@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,72 @@ def test_a_file_without_events_is_no_log(tmp_path: Path) -> None:
     other.write_text("x = 1\n")
     assert "holds no event" in refusal("report", other)
     assert not (tmp_path / "report.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("jobs", "--limit", "0"), "--limit=0: is too small; give 1 to 1000"),
+        (("lend", "local", "0"), "COUNT=0: is too small; give 1 to 4096"),
+        (("lend", "local"), "COUNT: neither a number nor devices; give COUNT, or --device"),
+        (("serve", "--interval", "-1"), "--interval=-1.0: is too small; give 0, or 0.1 to 1000000000"),
+    ],
+)
+def test_numbers_of_a_service(words: tuple[str, ...], told: str) -> None:
+    assert refusal(*words) == told
+
+
+ADDRESS = "; give http://HOST:PORT or https://HOST:PORT, as isoscale serve prints it, or its STATE"
+
+
+@pytest.mark.parametrize(
+    ("where", "told"),
+    [
+        ("ftp://here", f"is no address of a service{ADDRESS}"),
+        ("http://", f"is no address of a service{ADDRESS}"),
+        ("http://127.0.0.1:99999", f"is no address of a service (Port out of range 0-65535){ADDRESS}"),
+        ("http://127.0.0.1:port", "is no address of a service (Port could not be cast"),
+        ("a file", "is a file; give the STATE of isoscale serve, or its URL"),
+        ("not here", "no such directory; start one: isoscale serve --state 'not here'"),
+    ],
+)
+def test_what_is_no_service_is_refused(where: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a file").touch()
+    assert refusal("jobs", "--cluster", where, "--token-file", "a file").startswith(f"--cluster={where}: {told}")
+
+
+def test_a_service_that_is_named_by_its_url_needs_a_token() -> None:
+    told = refusal("jobs", "--cluster", "http://127.0.0.1:1")
+    assert told.startswith("--token-file: a service that is named by its URL needs a token; give --token-file")
+
+
+def test_a_place_that_is_a_file(tmp_path: Path) -> None:
+    taken = tmp_path / "taken"
+    taken.touch()
+    assert refusal("serve", "--state", taken) == f"--state={taken}: is a file; give a directory"
+    assert refusal("run", "recipe:digits", "--out", taken) == f"--out={taken}: is a file; give another one"
+
+
+def test_going_on_without_a_directory() -> None:
+    assert refusal("run", "recipe:digits", "--resume").startswith("--resume: there is no run with checkpoints")
+
+
+def test_addresses_that_cannot_be_bound(tmp_path: Path) -> None:
+    state = ("serve", "--state", tmp_path / "state", "--devices", "cpu")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        told = refusal(*state, "--port", port)
+        assert told == f"--port={port}: cannot be bound (Address already in use); give another one, or --port 0 for any"
+    told = refusal(*state, "--listen", "192.0.2.1", "--port", port)  # an address that is nobody's
+    assert told.endswith(
+        "--listen=192.0.2.1: cannot be bound (Cannot assign requested address); give an address of this machine"
+    )
+
+
+def test_rules_that_are_not_there(tmp_path: Path) -> None:
+    told = refusal("analyze", tmp_path, "--rules", tmp_path / "absent.toml")
+    assert "absent.toml: cannot be read (No such file or directory); " in told
 
 
 def test_executor_says_which_of_its_options_is_wrong(tmp_path: Path) -> None:

@@ -6,7 +6,9 @@ Options are found in the commands themselves, so that none can be forgotten; not
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
+import io
 import json
 import resource
 import types
@@ -22,7 +24,7 @@ from typer.models import ArgumentInfo, OptionInfo
 
 from isoscale.cli import analyze as analyze_command
 from isoscale.cli import cluster_devices as devices_command
-from isoscale.cli import live_job
+from isoscale.cli import on_storage
 from isoscale.cli import policies as policies_command
 from isoscale.cli import replay as replay_command
 from isoscale.cli import simulate as simulate_command
@@ -31,6 +33,7 @@ from isoscale.cli import warm as warm_command
 from isoscale.cli.app import command_line
 from isoscale.cli.plan import plan
 from isoscale.cluster import dashboard, server
+from isoscale.errors import UserError
 from isoscale.runtime.control.directory import SavedJob
 from isoscale.types import JobSpec, Settings
 
@@ -140,15 +143,15 @@ COMMAND = typer.main.get_command(command_line())
 
 def refusal(arguments: list[str]) -> str:
     """What is said before exit code 2; "" if the arguments are taken."""
+    said = io.StringIO()
     try:
-        COMMAND.main(arguments, prog_name="isoscale", standalone_mode=False)
+        with contextlib.redirect_stderr(said):
+            code = COMMAND.main(arguments, prog_name="isoscale", standalone_mode=False)
     except _Taken:
         return ""
-    except Exception as error:  # of ours, or of the parser of command lines
-        if getattr(error, "exit_code", None) != 2:
-            raise
-        return error.format_message() if hasattr(error, "format_message") else str(error)
-    return ""
+    except UserError as error:
+        return str(error)
+    return said.getvalue().removesuffix("\n") if code == 2 else ""
 
 
 @pytest.fixture
@@ -163,7 +166,7 @@ def nothing_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replay_command, "start_replay", taken)
     monkeypatch.setattr(warm_command, "Keeper", taken)
     monkeypatch.setattr(analyze_command, "_read", taken)
-    monkeypatch.setattr(live_job, "JobHandle", taken)
+    monkeypatch.setattr(on_storage, "JobHandle", taken)
     monkeypatch.setattr(policies_command, "check_policy", taken)
     monkeypatch.setattr(server, "serve", taken)
     monkeypatch.setattr(dashboard, "show_run", taken)

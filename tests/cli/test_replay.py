@@ -74,11 +74,15 @@ def test_the_users_breakpoint_hook_is_called_before_the_turn(run: Path, tmp_path
 
 @pytest.fixture(scope="module")
 def eventful(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """On 1, 3, 2 executors; ended after step 7, whose checkpoint is lost, and resumed from that of step 6."""
+    """On 1, 3, 2 executors; ended after step 7, whose checkpoint is lost, and resumed from that of step 6.
+
+    A checkpoint that is due while the one before is being written is left out; that of a limit of steps is waited for.
+    """
     out = tmp_path_factory.mktemp("replay") / "eventful"
     job = ["run", TINY, "--workers", "3", "--out", str(out), "--audit-every", "0", "--checkpoint-every", "3"]
-    first = isoscale(*job, "--until", "7", "--plan", "0:1,2:3,5:2")
-    assert first.returncode == 0, first.stdout + first.stderr
+    for until, resume in (("3", []), ("6", ["--resume"]), ("7", ["--resume"])):
+        part = isoscale(*job, "--until", until, "--plan", "0:1,2:3,5:2", *resume)
+        assert part.returncode == 0, part.stdout + part.stderr
     for path in (out / "checkpoints").glob("step-00000007*"):
         path.unlink()
     again = isoscale(*job, "--resume", "--executors", "2")

@@ -103,6 +103,7 @@ def test_the_same_command_gives_the_same_numbers(tmp_path: Path) -> None:
         (("--trace", "philly:jobs=many"), "--trace=philly:jobs=many"),
         (("--costs", "cheap"), "--costs=cheap"),
         (("--window", "9"), "--window=9"),
+        (("--window", "5:3"), "--window=5:3"),
         (("--interference", "2"), "--interference=2.0"),
         (("--interval", "-1"), "--interval=-1.0"),
         (("--failures", "often"), "--failures=often"),

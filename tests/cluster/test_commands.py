@@ -132,13 +132,20 @@ def test_a_day_of_a_service(cluster: Cluster, alone: Callable[[int, int], str], 
     assert "so far" in isoscale(cluster, "jobs", "logs", "j3")
     waits = isoscale(cluster, "submit", str(broken), "--workers", "1", "--after", "j3").strip()
     assert cluster.until_state(waits, "failed").error.startswith("j3, which it waits for")
+    wrong = home / "wrong"
+    wrong.write_text("isc_wrong\n")
     for words, said in (
-        (("submit", str(broken), "--workers", "2", "--min", "3"), "min=3: more than the 2 logical workers"),
+        (("submit", str(broken), "--workers", "2", "--min", "3"), "--min=3: more than the 2 logical workers"),
         (("submit", "nowhere.py", "--workers", "2"), "SCRIPT=nowhere.py: no such file"),
+        (("submit", str(broken), "--workers", "2", "--name", "a b"), "--name=a b: has other characters"),
         (("jobs", "why", "j99"), "ID=j99: no such job"),
+        (("jobs", "why", "../j1"), "ID=../j1: no such job"),
+        (("jobs", "--token-file", str(wrong)), f"--token-file={wrong}: no valid token; give --token-file"),
         (("jobs", "pause", "j1"), "j1: it is finished"),
         (("reclaim", "mars", "1"), "NODE=mars: no such node; give one of local"),
         (("lend", "local", "1"), "COUNT=1: 0 of its devices are away"),
+        (("lend", "local", "--device", "local/cpu/1"), "--device=local/cpu/1: is not away from local"),
+        (("lend", "local", "--device", "local/cpu/9"), "--device=local/cpu/9: local has no such device"),
         (("jobs", "--cluster", str(tmp_path / "none")), "no such directory; start one: isoscale serve --state"),
         (("serve", "--state", str(tmp_path / "other"), "--policy", "srtf"), "needs to know the future"),
         (("serve", "--state", str(tmp_path / "other"), "--devices", "gpu-x*2"), "gpu-x"),

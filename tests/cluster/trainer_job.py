@@ -1,6 +1,11 @@
 """A training with Hugging Face's Trainer that takes its time over every batch until there is a file `hurry` in the
 folder that it is given, where it leaves its checkpoints too. So two executors are worth more than one, and steps last
-until executors that import transformers have come, one after the other."""
+until executors that import transformers have come, one after the other.
+
+    trainer_job.py FOLDER [SIZE ...]
+
+With sizes, its batch size may change: to read a batch takes as long whatever its size, so larger ones are worth more.
+"""
 
 import sys
 import time
@@ -20,7 +25,7 @@ def collate(rows):
     return {"input_ids": ids, "labels": ids}
 
 
-OUT = Path(sys.argv[1])
+OUT, SIZES = Path(sys.argv[1]), [int(size) for size in sys.argv[2:]]
 set_seed(3)
 data = TensorDataset(torch.randint(32, (90, 8), generator=torch.Generator().manual_seed(1)))
 trainer = Trainer(
@@ -34,6 +39,7 @@ trainer = Trainer(
         logging_steps=20,
         report_to=[],
         disable_tqdm=True,
+        **({"batch_sizes": SIZES, "batch_rule": "sqrt"} if SIZES else {}),
     ),
     train_dataset=data,
     data_collator=collate,

@@ -130,10 +130,9 @@ class Pool:
         command = {"how": how, "case": case, "shares": shares, "spec": spec, "directory": str(directory)}
         for index, worker in enumerate(members):
             worker.send(command | {"index": index})
-        try:
-            return self._gather(members, f"{case}, {how} {shares}")
-        finally:
-            shutil.rmtree(directory, ignore_errors=True)
+        # The directory stays until `close`: the end of a group, after the answer, opens the group's file once more, and
+        # a process that does not find its directory aborts.
+        return self._gather(members, f"{case}, {how} {shares}")
 
     def _gather(self, members: list[_Worker], label: str) -> list[Part]:
         replies: dict[int, Any] = {}
@@ -167,7 +166,10 @@ class _Worker:
         self.alive = True
         script = Path(__file__).with_name("ddp_worker.py")
         environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo"}
-        self._process = Forked(script, str(listener.address), *import_from, log=log, environment=environment)
+        # A case's DDP goes before its group (`ddp_worker.reset`). Kept, each would keep a group, its threads and its
+        # connections.
+        arguments = str(listener.address), *import_from
+        self._process = Forked(script, *arguments, log=log, environment=environment, keep_ddp=False)
         self.connection = listener.accept()
 
     def replacement(self) -> _Worker:

@@ -12,6 +12,7 @@ import random
 import signal
 import sys
 import traceback
+import weakref
 from collections.abc import Callable
 from multiprocessing.connection import Client
 from pathlib import Path
@@ -25,6 +26,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from ddp_pool import Part
+from torch.nn.parallel import DistributedDataParallel
 
 from isoscale.core.encoding.digest import flat_state, tensor_digest
 from isoscale.core.reduction.exchange import LocalExchange
@@ -38,6 +40,9 @@ from isoscale.runtime.transport.gloo import connect
 from isoscale.types import JobSpec, Placement
 
 Train = Callable[[Any], None]
+
+#: every DDP that there is in this process
+ALIVE: weakref.WeakSet[DistributedDataParallel] = weakref.WeakSet()
 
 
 class Records:
@@ -173,6 +178,7 @@ def reset() -> None:
     # A model and its DDP refer to each other. They go while their group is still there: as the last one to hold it, DDP
     # would end it in a collection, which waits for a thread that waits for this one (the interpreter's lock).
     gc.collect()
+    assert not ALIVE, "a DDP outlives its case"
     if dist.is_initialized():
         dist.destroy_process_group()
     torch.set_flush_denormal(False)
@@ -197,9 +203,22 @@ def answer(command: dict[str, Any]) -> Any:
         return error.with_traceback(None)
 
 
+def remember_ddp() -> None:
+    begin = DistributedDataParallel.__init__
+
+    def remembered(self: DistributedDataParallel, *args: Any, **options: Any) -> None:
+        ALIVE.add(self)
+        begin(self, *args, **options)
+
+    DistributedDataParallel.__init__ = remembered  # type: ignore[method-assign]
+
+
 def main() -> None:
+    remember_ddp()
     connection = Client(sys.argv[1], "AF_UNIX")
     gc.freeze()  # torch itself is never garbage; the collections between cases are about cases
+    # A loader process has the groups of its parent without their threads: collecting one, it would wait for ever.
+    os.register_at_fork(after_in_child=gc.freeze)
     while True:
         reset()
         try:

@@ -1,4 +1,4 @@
-"""One undisturbed run for all stories, and a way to begin a job that must end like it."""
+"""A way to begin a job that must end like an undisturbed one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from isoscale.testing import Nursery, RunningJob, short_job_path, start
-from isoscale.testing.chaos import Result, compare, result_of, undisturbed
+from isoscale.testing.chaos import Result, compare, result_of
 
 #: seconds that a turn takes until the story is told; later ones take longer, so that newcomers come in time
 TURN_S = 0.04
@@ -25,20 +25,6 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     if call.when == "call":
         item.stash[FAILED] = report.failed
     return report
-
-
-@pytest.fixture(scope="session")
-def nursery() -> Iterator[Nursery]:
-    with Nursery() as one:
-        yield one
-
-
-@pytest.fixture(scope="session")
-def expected(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Result:
-    run = tmp_path_factory.mktemp("undisturbed") / "run"
-    found = undisturbed(run, nursery)
-    assert not (run / "logs" / "warm.log").exists(), "it has imported torch anew instead of forking from the nursery"
-    return found
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
 import shutil
 import signal
 import socket
@@ -16,7 +15,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,81 +28,10 @@ from isoscale.runtime.storage.ledger import find_address, look, newest_terms
 from isoscale.testing import short_job_path, start
 from isoscale.testing.chaos import Result, compare, result_of
 from isoscale.testing.running import RunningJob
+from tests.cli.in_process import printed, refusal
+from tests.elastic.machines import PATIENCE_S, Machines, kill_executors
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(300)]
-
-PATIENCE_S = 60.0
-ISOSCALE = [sys.executable, "-c", "from isoscale.cli import main; main()"]
-
-
-def why_no_machines() -> str:
-    if os.geteuid() != 0 or shutil.which("unshare") is None:
-        return "not root, or no program unshare"
-    tried = subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True, text=True)
-    return tried.stderr.strip()
-
-
-class Machines:
-    """Everything that was started ends with it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        self.log = folder / "log"
-
-    def start(
-        self, name: str, *arguments: object, sees: tuple[Path, ...] = (), apart: bool = True, **variables: str
-    ) -> None:
-        """`isoscale ARGUMENTS` on a machine that has of this test what it `sees`, and a disk of its own.
-
-        Not `apart`: on this machine.
-        """
-        own = self.folder / "machines" / name
-        own.mkdir(parents=True)
-        command = shlex.join([*ISOSCALE, *map(str, arguments)])
-        hidden = [path for path in (self.folder / "run", self.folder / "script") if path not in sees]
-        mounts = "".join(f"mkdir -p {path} && mount -t tmpfs none {path} && " for path in (*hidden, Path("/dev/shm")))
-        environment = {**os.environ, "TMPDIR": str(own), "OMP_NUM_THREADS": "1", "COLUMNS": "200", **variables}
-        if apart:
-            environment.pop("ISOSCALE_WARM_DIRECTORY", None)
-        with self.log.open("ab") as log:
-            self.processes[name] = subprocess.Popen(
-                ["unshare", "-m", "sh", "-c", f"{mounts} exec {command}"] if apart else shlex.split(command),
-                cwd=own,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-
-    def kill(self, *names: str) -> None:
-        """kill -9, of all that a machine runs."""
-        for name in names:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.processes[name].pid, signal.SIGKILL)
-            self.processes[name].wait()
-
-    def output(self) -> str:
-        return self.log.read_text(errors="replace")[-6000:]
-
-    def until(self, done: Callable[[], Any], what: str) -> Any:
-        deadline = time.monotonic() + PATIENCE_S
-        while not (found := done()):
-            assert time.monotonic() < deadline, f"{what} did not come:\n{self.output()}"
-            time.sleep(0.05)
-        return found
-
-
-@pytest.fixture
-def machines(tmp_path: Path) -> Iterator[Machines]:
-    if reason := why_no_machines():
-        pytest.skip(reason)
-    made = Machines(tmp_path)
-    yield made
-    made.kill(*made.processes)
-    for known in tmp_path.glob("*/control/executors.json"):
-        kill_executors(known.parents[1])
 
 
 @pytest.fixture(scope="module")
@@ -169,6 +97,22 @@ def end_of(machines: Machines, *names: str) -> list[int]:
     processes = [machines.processes[name] for name in names]
     machines.until(lambda: all(one.poll() is not None for one in processes), f"the end of {', '.join(names)}")
     return [one.returncode for one in processes]
+
+
+def test_a_job_is_known_by_its_url(machines: Machines, tmp_path: Path) -> None:
+    """Asked, scaled and stopped by its URL alone, which is all that another machine has."""
+    url = f"file://{tmp_path}/store"
+
+    out = begin(machines, url, "0.06")
+    machines.until(lambda: steps(out) >= 2, "two steps")
+    assert "training on" in printed("scale", url, 1, "--wait")
+    assert "checkpoint of" in printed("checkpoint", url)
+    assert '"state": "training"' in printed("status", url, "--json")
+    assert "stopped at" in printed("stop", url)
+    assert end_of(machines, "first") == [130]
+    assert "was stopped at step" in refusal("scale", url, 2)
+    assert '"state": "stopped"' in printed("status", url, "--json", "--once")
+    assert "there is no run" in refusal("stop", f"file://{tmp_path}/nothing")
 
 
 def test_all_are_killed_and_two_want_to_go_on(machines: Machines, expected: Result, tmp_path: Path) -> None:
@@ -272,11 +216,3 @@ def test_s3(bucket: dict[str, str], machines: Machines, expected: Result, tmp_pa
 
 def events(out: Path) -> list[dict[str, Any]]:
     return list(read_events(out / "events.jsonl")) if (out / "events.jsonl").exists() else []
-
-
-def kill_executors(out: Path) -> None:
-    """Of a coordinator that is gone, in sessions of their own."""
-    job = RunningJob(out)
-    for pid in job.pids().values():
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)

@@ -96,9 +96,9 @@ def test_many_requests_while_executors_die_end_in_the_last_target(begin: Begin, 
     job = begin(executors=2, spares=2)
     job.wait_step(2)
     with job.handle() as handle:
-        for number in range(50):
+        for number in range(20):
             handle.scale_to(draw.randint(1, 4))
-            if number % 16 == 8:
+            if number % 8 == 4:
                 job.kill(draw.choice(job.members()))
             time.sleep(0.03)
         handle.scale_to(3)

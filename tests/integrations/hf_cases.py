@@ -26,6 +26,7 @@ from transformers import (
     BertForMaskedLM,
     BertForSequenceClassification,
     EarlyStoppingCallback,
+    GenerationConfig,
     GPT2Config,
     GPT2LMHeadModel,
     ResNetConfig,
@@ -150,8 +151,26 @@ def arguments(out: Path, **more: Any) -> Any:
     return kind(output_dir=str(out), **{**defaults, **more})
 
 
-def gpt() -> GPT2LMHeadModel:
-    return GPT2LMHeadModel(GPT2Config(vocab_size=VOCABULARY, n_positions=32, n_embd=32, n_layer=2, n_head=2))
+class RunningAccuracy:
+    """Is shown batch after batch."""
+
+    def __init__(self) -> None:
+        self.right: list[Any] = []
+
+    def __call__(self, shown: Any, compute_result: bool) -> dict[str, float]:
+        self.right.append(shown.predictions.argmax(-1) == shown.label_ids)
+        if not compute_result:
+            return {}
+        right, self.right = torch.cat(self.right), []
+        return {"accuracy": float(right.float().mean()), "count": len(right), "loss": float(shown.losses.mean())}
+
+
+def shown_all(shown: Any) -> dict[str, float]:
+    return {**accuracy(shown), "loss": float(shown.losses.mean()), "inputs": int(shown.inputs.sum())}
+
+
+def gpt(width: int = 32) -> GPT2LMHeadModel:
+    return GPT2LMHeadModel(GPT2Config(vocab_size=VOCABULARY, n_positions=32, n_embd=width, n_layer=2, n_head=2))
 
 
 def bert(kind: Any, **more: Any) -> Any:
@@ -159,10 +178,10 @@ def bert(kind: Any, **more: Any) -> Any:
     return kind(BertConfig(vocab_size=VOCABULARY, max_position_embeddings=32, **sizes, **more))
 
 
-def causal(out: Path, **more: Any) -> Any:
+def causal(out: Path, *, width: int = 32, **more: Any) -> Any:
     args = arguments(out, **more)
     set_seed(7)
-    return HF.Trainer(gpt(), args, train_dataset=Rows(45, 1), eval_dataset=Rows(13, 2), data_collator=for_causal)
+    return HF.Trainer(gpt(width), args, train_dataset=Rows(45, 1), eval_dataset=Rows(13, 2), data_collator=for_causal)
 
 
 def masked(out: Path, **more: Any) -> Any:
@@ -175,7 +194,7 @@ def masked(out: Path, **more: Any) -> Any:
 
 def classes(out: Path, **more: Any) -> Any:
     defaults = {"eval_strategy": "steps", "eval_steps": 2, "num_train_epochs": 3}
-    callbacks = more.pop("callbacks", None)
+    callbacks, metrics = more.pop("callbacks", None), more.pop("metrics", accuracy)
     args = arguments(out, **{**defaults, **more})
     set_seed(7)
     return HF.Trainer(
@@ -184,7 +203,7 @@ def classes(out: Path, **more: Any) -> Any:
         train_dataset=Rows(45, 1),
         eval_dataset=Rows(13, 2),
         data_collator=for_classes,
-        compute_metrics=accuracy,
+        compute_metrics=metrics,
         callbacks=callbacks,
     )
 
@@ -247,6 +266,52 @@ CASES = {
     "images-processes": lambda out: images(out, dataloader_num_workers=3, dataloader_prefetch_factor=1),
     "causal-save": lambda out: causal(out, save_strategy="steps", save_steps=4, gradient_accumulation_steps=2),
     "causal-epochs": lambda out: causal(out, save_strategy="epoch", logging_strategy="epoch", eval_strategy="epoch"),
+    # Arguments that no other training sets, several at once.
+    "causal-more": lambda out: causal(
+        out,
+        adam_beta1=0.8,
+        adam_epsilon=1e-6,
+        seed=5,
+        data_seed=11,
+        full_determinism=True,
+        logging_first_step=True,
+        logging_nan_inf_filter=False,
+        ddp_find_unused_parameters=False,
+        ddp_broadcast_buffers=False,
+        torch_empty_cache_steps=2,
+        use_cache=True,
+    ),
+    "causal-bf16-evaluation": lambda out: causal(out, bf16_full_eval=True, prediction_loss_only=True),
+    "causal-buckets": lambda out: causal(out, width=128, ddp_bucket_cap_mb=25, num_train_epochs=1),
+    "causal-small-buckets": lambda out: causal(out, width=128, ddp_bucket_cap_mb=1, num_train_epochs=1),
+    "causal-reentrant": lambda out: causal(
+        out, gradient_checkpointing=True, gradient_checkpointing_kwargs={"use_reentrant": True}
+    ),
+    "causal-momentum": lambda out: causal(out, optim="sgd", optim_args="momentum=0.9, nesterov=true", max_steps=5),
+    "causal-unskipped": lambda out: causal(
+        out,
+        save_strategy="steps",
+        save_steps=4,
+        ignore_data_skip=True,
+        restore_callback_states_from_checkpoint=True,
+    ),
+    "masked-lists": lambda out: masked(
+        out, eval_do_concat_batches=False, eval_accumulation_steps=2, eval_delay=4, remove_unused_columns=False
+    ),
+    "classes-shown": lambda out: classes(
+        out,
+        metrics=shown_all,
+        include_for_metrics=["inputs", "loss"],
+        eval_accumulation_steps=2,
+        label_names=["labels"],
+        **{**BEST, "metric_for_best_model": "loss", "greater_is_better": False, "save_only_model": True},
+    ),
+    "classes-running": lambda out: classes(
+        out, metrics=RunningAccuracy(), batch_eval_metrics=True, include_for_metrics=["loss"]
+    ),
+    "translation-beams": lambda out: translation(
+        out, generation_num_beams=2, generation_config=GenerationConfig(decoder_start_token_id=0, pad_token_id=0)
+    ),
     "masked": masked,
     "masked-window": lambda out: masked(out, gradient_accumulation_steps=3, eval_on_start=True),
     "masked-save": lambda out: masked(out, save_strategy="steps", save_steps=5),

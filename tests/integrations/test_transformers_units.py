@@ -202,6 +202,8 @@ REFUSED: tuple[tuple[str, Any], ...] = (
     ("deepspeed", "zero.json"),
     ("parallelism_config", object()),
     ("torch_compile", True),
+    ("torch_compile_backend", "eager"),
+    ("torch_compile_mode", "reduce-overhead"),
     ("use_liger_kernel", True),
     ("fp16", True),
     ("fp16_full_eval", True),
@@ -216,6 +218,8 @@ REFUSED: tuple[tuple[str, Any], ...] = (
     ("eval_use_gather_object", True),
     ("save_on_each_node", True),
     ("dataloader_persistent_workers", True),
+    ("dataloader_multiprocessing_context", "forkserver"),
+    ("dataloader_in_order", False),
     ("metric_for_best_model", "eval_runtime"),
     ("accelerator_config", {"even_batches": False}),
 )
@@ -252,6 +256,13 @@ def test_sizes_that_cannot_change_are_refused_by_name(given: dict[str, Any], sai
     with pytest.raises(UserError, match=said):
         TrainingArguments(output_dir=str(tmp_path), **given)
     assert not world._entered
+
+
+def test_inputs_that_every_rank_would_see_alone_are_refused(tmp_path: Path) -> None:
+    from isoscale.integrations.transformers import TrainingArguments
+
+    with pytest.raises(UserError, match=r"include_for_metrics.*inputs.*batch_eval_metrics"):
+        TrainingArguments(output_dir=str(tmp_path), batch_eval_metrics=True, include_for_metrics=["inputs"])
 
 
 def test_data_that_ranks_do_not_share_cannot_change_its_size() -> None:

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from isoscale.testing import Nursery
-from isoscale.testing.chaos import Result, undisturbed
 from tests.ray.nodes import ADDRESS, Nodes
 from tests.security.network import deselect_network
 
@@ -24,14 +22,3 @@ def nodes() -> Iterator[Nodes]:
     os.environ[ADDRESS] = made.address
     yield made
     made.close()
-
-
-@pytest.fixture(scope="session")
-def nursery() -> Iterator[Nursery]:
-    with Nursery() as one:
-        yield one
-
-
-@pytest.fixture(scope="session")
-def expected(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Result:
-    return undisturbed(tmp_path_factory.mktemp("undisturbed") / "run", nursery)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from isoscale.backends.seam import Backend, Device
 from isoscale.runtime.coordinator.run import WARM_UP
 from isoscale.testing import RunningJob
 from isoscale.testing.chaos import Result, compare, result_of
+from tests.elastic.machines import Machines
 
 __all__ = ["ADDRESS", "Nodes", "OnRay", "ends_the_same"]
 
@@ -49,6 +51,25 @@ class Nodes:
         self._all.append(node)
         return node
 
+    def add_apart(self, machines: Machines, *names: str) -> None:
+        """A node with one device on each of these machines, which see nothing of a test's run.
+
+        One after another: Ray's sockets are in one directory, and two nodes that begin at once take the same name.
+        """
+        own = ("-m", "--pid", "--fork", "--kill-child", "--mount-proc")
+        ray_start = [Path(sys.executable).parent / "ray", "start", "--block", f"--address={self.address}"]
+        limits = ["--num-cpus=1", f"--object-store-memory={_STORE_BYTES}"]
+        for name in names:
+            machines.start_program(name, *ray_start, *limits, f"--labels=machine={name}", options=own)
+            machines.until(lambda name=name: name in self._machines(), "a node on another machine", 240.0)
+
+    def _machines(self) -> set[str]:
+        """On which nodes of `add_apart` are."""
+        import ray
+
+        connect(self.address)
+        return {node["Labels"].get("machine", "") for node in ray.nodes() if node["Alive"]}
+
     def kill(self, node: Any) -> None:
         self._nodes.remove(node)
         self.cluster.remove_node(node, allow_graceful=False)
@@ -62,8 +83,10 @@ class Nodes:
     def close(self) -> None:
         import ray
 
+        session = self.cluster.head_node.get_session_dir_path()
         ray.shutdown()
         self.cluster.shutdown()
+        shutil.rmtree(session, ignore_errors=True)  # Ray keeps it, with all logs
         for node in self._all:  # nobody was left to do it
             for directory in Path("/tmp").glob(f"isoscale-ray-{node.node_id[:12]}-*"):
                 shutil.rmtree(directory, ignore_errors=True)

@@ -28,11 +28,15 @@ ARGUMENTS = ["4", "0.04", "0", "wait", "track"]
 
 @contextmanager
 def on(machine: Machine, log: Path, *command: object) -> Iterator[subprocess.Popen[bytes]]:
-    """A program there, with all that it starts."""
+    """A program there, with all that it starts. Ray's sockets and shared memory are each machine's own."""
+    own = 'for path in /tmp/ray /dev/shm; do mkdir -p $path && mount -t tmpfs none $path || exit; done; exec "$@"'
     variables = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "PATH": f"{PROGRAMS}:{os.environ['PATH']}"}
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [*machine.own_processes, *map(str, command)], stdout=output, stderr=output, env=variables
+            [*machine.own_processes, "sh", "-c", own, "sh", *map(str, command)],
+            stdout=output,
+            stderr=output,
+            env=variables,
         )
     try:
         yield process
@@ -75,7 +79,8 @@ def _story(machines: Network, folder: Path, expected: str) -> None:
     joined = [ray_start(worker, f"--address={address}", "--num-cpus=1", "--block") for worker in workers]
 
     def events(name: str) -> list[dict[str, Any]]:
-        return [one for one in read_events(out / "events.jsonl") if one["event"] == name] if out.exists() else []
+        path = out / "events.jsonl"
+        return [one for one in read_events(path) if one["event"] == name] if path.exists() else []
 
     with on(head, log, "sh", "-c", program) as coordinator:
         until(lambda: "Ray runtime started" in log.read_text(), "the head", log)

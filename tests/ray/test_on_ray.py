@@ -18,15 +18,19 @@ from typing import Any
 
 import pytest
 
+from isoscale.backends.local import training_environment
 from isoscale.backends.ray import RayBackend
 from isoscale.backends.ray_connection import connect
+from isoscale.backends.ray_found import NAMESPACE
 from isoscale.backends.ray_nodes import Demand
 from isoscale.backends.system import born
+from isoscale.kinds import profile_of
 from isoscale.runtime.coordinator.run import WARM_UP
 from isoscale.testing import Nursery, RunningJob, short_job_path, start
 from isoscale.testing.chaos import Result
 from isoscale.testing.conformance import CHECKS, program
 from tests.cluster.conftest import Cluster
+from tests.elastic.machines import ISOSCALE
 from tests.ray.nodes import ADDRESS, Nodes, OnRay, ends_the_same
 from tests.security.test_tls import certificate
 
@@ -68,6 +72,70 @@ def test_a_working_directory_comes_through_the_runtime_environment(nodes: Nodes,
         ray.shutdown()
 
 
+async def _prepares_a_node_that_joins(nodes: Nodes) -> None:
+    import ray
+
+    backend = OnRay().make()
+    backend.prepare(training_environment({}, profile_of("cpu"), 1))
+    backend.listen(lambda notice: None)
+    before = set(nodes.all())
+    nodes.have(3)
+    for node in set(nodes.all()) - before:
+        async with asyncio.timeout(120):
+            while not any(name.startswith(f"warm/{node.node_id}/") for name in ray.util.list_named_actors()):
+                await asyncio.sleep(0.1)
+    await backend.close()
+
+
+def test_a_node_that_joins_gets_a_warm_actor_before_anybody_is_started_there(nodes: Nodes) -> None:
+    nodes.have(2)
+    asyncio.run(_prepares_a_node_that_joins(nodes))
+
+
+async def _starts_in_a_spare(tmp_path: Path) -> None:
+    import ray
+    from ray._private.state import available_resources_per_node
+
+    backend, successor = OnRay().make(), OnRay().make()
+    before = ray.util.list_named_actors()
+    backend.prepare(training_environment({}, profile_of("cpu"), 1))
+    backend.listen(lambda notice: None)
+
+    async def until(done: Callable[[], Any]) -> Any:
+        async with asyncio.timeout(120):
+            while not (found := done()):
+                await asyncio.sleep(0.05)
+        return found
+
+    def free(node: str) -> float:
+        return float(available_resources_per_node()[node].get("CPU", 0.0))
+
+    def spares() -> list[str]:
+        """Not those of tests before, which may still be about to end."""
+        return [name for name in ray.util.list_named_actors() if name.startswith("spare/") and name not in before]
+
+    await until(spares)
+    assert all(free(name.split("/")[1]) == 1.0 for name in spares()), "a spare takes nothing"
+    launch = program("import time; time.sleep(1000)", tmp_path)
+    process = await backend.start(launch, backend.free_device("cpu", ()))
+    assert process.identity.name.startswith("spare/")
+    node = process.identity.name.split("/")[1]
+    await until(lambda: free(node) == 0.0)
+    again = successor.find(process.identity, launch.log)
+    assert again is not None
+    actor = ray.get_actor(process.identity.name, namespace=NAMESPACE)
+    os.kill(ray.get(actor.pid.remote()), signal.SIGKILL)
+    assert (await process.wait()).startswith("ended with its Ray actor")
+    await again.wait()
+    await until(lambda: born(process.identity.pid) != process.identity.born and free(node) == 1.0)
+    await backend.close()
+
+
+def test_a_start_uses_an_actor_that_is_there_already(nodes: Nodes, tmp_path: Path) -> None:
+    nodes.have(2)
+    asyncio.run(_starts_in_a_spare(tmp_path))
+
+
 # ---- a story ----
 
 
@@ -105,8 +173,6 @@ def node_of(nodes: Nodes, job: RunningJob, executor: int) -> Any:
 def actor_pid(job: RunningJob, executor: int) -> int:
     """Of the Ray worker in which an executor's actor runs."""
     import ray
-
-    from isoscale.backends.ray_found import NAMESPACE
 
     connect(os.environ[ADDRESS])
     known = json.loads((job.directory / "control" / "executors.json").read_text())
@@ -171,6 +237,15 @@ def test_nodes_come_and_go(nodes: Nodes, begin: Callable[..., RunningJob], expec
     ends_the_same(job, expected)
     assert job.events("restart") == []
     job.check_promises()
+
+
+def test_stock_ddp_has_the_bits_that_all_jobs_here_are_held_against(expected: Result, tmp_path: Path) -> None:
+    command = [*ISOSCALE, "verify", str(short_job_path()), "--workers", "4", "--executors", "1"]
+    command += ["--out", str(tmp_path / "verify"), "--", "4", "0"]
+    variables = {**os.environ, "COLUMNS": "200", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"reference  digest {expected.digest}" in done.stdout
 
 
 # ---- a service ----

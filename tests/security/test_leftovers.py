@@ -8,14 +8,15 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isoscale.backends.leftovers import Lineage, Process, belongs, marks_of
+from isoscale.backends import leftovers
+from isoscale.backends.leftovers import Lineage, Process, belongs, end_leftovers, marks_of
 from isoscale.backends.system import born
 from isoscale.testing import RunningJob, start
 
@@ -146,6 +147,7 @@ def process(**fields: object) -> Process:
     return Process(**given_)  # type: ignore[arg-type]
 
 
+MARKED = {"ISOSCALE_EXECUTOR": "7", "ISOSCALE_TOKEN_FILE": "/no/such/run/token"}
 DEAD = Lineage(leader=100, marks=MARKS, died=500)
 
 
@@ -166,6 +168,35 @@ DEAD = Lineage(leader=100, marks=MARKS, died=500)
 )
 def test_who_is_a_leftover(one: Process, is_ours: bool) -> None:
     assert belongs(one, DEAD) == is_ours
+
+
+def test_what_an_executor_started_is_no_older_than_it() -> None:
+    young = replace(DEAD, since=400)
+    assert belongs(process(born=400, environ=MARKS), young)
+    assert not belongs(process(born=399, environ=MARKS), young)
+    assert not belongs(process(born=399), young)
+
+
+def test_nobody_asks_an_older_process_for_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That takes a lock of the process, and may take seconds where memory is short."""
+    with subprocess.Popen(["sleep", "60"], env={**os.environ, **MARKED}) as left:
+        asked: list[int] = []
+        read = leftovers._environ
+        monkeypatch.setattr(leftovers, "_environ", lambda pid: asked.append(pid) or read(pid))
+        whose = Lineage(leader=0, marks=marks_of(MARKED), died=None, leads=False, since=born(left.pid))
+        assert end_leftovers(whose) == 1
+        assert left.wait() == -signal.SIGKILL
+    assert left.pid in asked
+    assert os.getpid() not in asked
+
+
+def test_whoever_led_no_session_has_none_whose_dead_are_taken() -> None:
+    """In a container everything may be in session 0, which is also the number of nobody."""
+    with subprocess.Popen(["sleep", "60"], env={**os.environ, **MARKED}) as left:
+        session = os.getsid(0)
+        whose = Lineage(leader=session, marks=marks_of(MARKED), died=None, leads=False, since=born(left.pid))
+        assert end_leftovers(whose) == 1
+        assert left.wait() == -signal.SIGKILL  # its exit code is this process's, not taken by who looked
 
 
 def test_a_process_that_is_no_executor_has_no_marks() -> None:

@@ -45,12 +45,22 @@ def main(index: int, directory: Path) -> None:
         mine = [bytes([65 + i]) * size for i, size in enumerate(sizes)]
         assert exchange.gather_bytes(mine[index]) == mine
     blob = torch.arange(1_000_003, dtype=torch.int64).view(torch.uint8)
+    large = torch.arange(5_000_001, dtype=torch.int64).view(torch.uint8)
     if index == 0:
         send_blob(exchange.group, blob, 1)
         send_blob(exchange.group, blob[:0], 1)
+        written = torch.empty_like(large)
+
+        def fill(told: Callable[[int], None]) -> None:
+            for end in (5, 2**22, 2**22 + 1, 2**24 + 9, large.numel()):
+                written[:end] = large[:end]
+                told(end)
+
+        send_blob(exchange.group, written, 1, fill=fill)
     else:
         assert torch.equal(receive_blob(exchange.group, 0), blob)
         assert receive_blob(exchange.group, 0).numel() == 0
+        assert torch.equal(receive_blob(exchange.group, 0), large)
     assert sockets() >= 1
     if index == 1:
         (directory / "ready").touch()

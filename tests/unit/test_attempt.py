@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from isoscale.protocol import messages as m
-from isoscale.runtime.membership.change import Change, change_towards, pause_of
+from isoscale.runtime.membership.change import Change, Orphaned, change_towards, pause_of
 from isoscale.runtime.membership.roster import Wanted
 
 
@@ -44,3 +44,16 @@ def test_a_pause_lasts_from_the_last_who_left_to_the_first_who_started_less_what
     pause, waited = pause_of({0: switched(10.0, 11.0, 0.25), 1: switched(10.5, 11.5, 0.0)})
     assert (pause, waited) == (0.25, 0.25)
     assert pause_of({}) == (0.0, 0.0)
+
+
+def test_for_a_newcomers_word_is_waited_from_the_first_look_and_for_the_first_reason() -> None:
+    orphaned = Orphaned()
+    assert not orphaned
+    for reason in ("executor 1 lost", "executor 2 lost"):
+        orphaned.begin(reason)
+    assert orphaned.reason == "executor 1 lost"
+    assert [orphaned.is_overdue(now) for now in (10.0, 12.9, 13.0)] == [False, False, True]
+    orphaned.end()
+    assert not orphaned
+    orphaned.begin("executor 3 lost")
+    assert not orphaned.is_overdue(20.0)

@@ -48,6 +48,14 @@ def test_one_who_waits_for_a_silent_peer_wakes_although_another_one_is_gone(tmp_
         assert first.output == "woken\n"
 
 
+def test_a_broken_group_is_not_forgotten_on_the_training_thread(tmp_path: Path) -> None:
+    """That joins gloo's threads, and one that gloo has forgotten sleeps for half an hour."""
+    with ranks("recovering_rank.py", 2, tmp_path) as (first, gone):
+        gone.wait(60)
+        first.wait(100)
+        assert first.output == "retire\n"
+
+
 @pytest.mark.parametrize("story", ["sends", "receives", "sums"])
 def test_one_who_waits_for_a_message_that_is_half_way_wakes(tmp_path: Path, story: str) -> None:
     """gloo closes the connection, and forgets whoever waits for the rest."""

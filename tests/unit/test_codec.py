@@ -150,6 +150,17 @@ def test_tensors_are_aligned_and_writable(copy: bool) -> None:
     assert torch.equal(block, before) == copy
 
 
+@settings(deadline=None)
+@given(trees)
+def test_what_is_told_to_be_there_does_not_change_any_more(tree: Any) -> None:
+    into = torch.empty(packed_size(tree), dtype=torch.uint8)
+    seen: list[tuple[int, bytes]] = []
+    block = pack(tree, into=into, told=lambda end: seen.append((end, bytes(into[:end].tolist()))))
+    assert [end for end, _ in seen] == sorted(end for end, _ in seen)
+    for end, data in seen:
+        assert bytes(block[:end].tolist()) == data
+
+
 def test_memory_that_is_not_aligned_is_not_used() -> None:
     tree = {"x": torch.randn(9)}
     room = torch.zeros(packed_size(tree) + 64, dtype=torch.uint8)

@@ -83,7 +83,7 @@ def test_the_wish_is_repeated_and_goes_to_whoever_is_first_then() -> None:
     office.ask(m.Stop())
     assert told(office.tick(0.5)) == []
     assert told(office.tick(0.6)) == [Tell(0, m.TakeCheckpoint(id=1, final=True))]
-    office.membership.members = (1, 0)
+    office.membership._generations.members = (1, 0)
     assert told(office.tick()) == [Tell(1, m.TakeCheckpoint(id=1, final=True))]
 
 
@@ -352,7 +352,7 @@ def test_a_batch_size_is_told_to_all_who_train_until_it_is_there() -> None:
     assert told(instructions) == [Tell(0, wish), Tell(1, wish)]
     assert told(office.tick(0.5)) == []
     assert told(office.tick(0.6)) == [Tell(0, wish), Tell(1, wish)]
-    office.membership.members = (0, 2)
+    office.membership._generations.members = (0, 2)
     assert told(office.tick()) == [Tell(0, wish), Tell(2, wish)], "whoever comes must know it too"
     assert answers(office.desk.on_rebatched(rebatched(1, 64))) == {1: ("done", "batch size 64 from step 32 on")}
     assert told(office.tick(5)) == []

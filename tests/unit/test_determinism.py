@@ -40,6 +40,15 @@ def test_levels_set_their_switches() -> None:
     assert determinism.factors().float32_matmul_precision == "highest"
 
 
+def test_memory_is_filled_until_steps_begin() -> None:
+    for _ in range(2):  # the second time as another job in the same process
+        determinism.apply("elastic", 1)
+        assert torch.empty(8).isnan().all()
+        determinism.settle("elastic")
+        assert not torch._C._get_deterministic_fill_uninitialized_memory()
+    torch._C._set_deterministic_fill_uninitialized_memory(True)
+
+
 def test_applying_leaves_random_streams_alone() -> None:
     before = torch.get_rng_state()
     determinism.apply("heterogeneous", 1)
@@ -118,3 +127,37 @@ assert not factors.has_nnpack, factors
 """
     environment = kinds.executor_environment(os.environ, kinds.profile_named("sse"), 1)
     subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+
+
+@pytest.mark.skipif(kinds.host_capability().isa == "other", reason="this CPU has no kind but cpu")
+def test_roots_and_arcs_at_the_lowest_profile_do_not_depend_on_the_maker_of_the_cpu() -> None:
+    """MKL's approximate about one root in five; IEEE 754 leaves one result, and libm has one code without FMA."""
+    code = """
+import numpy as np, torch
+from isoscale.core.numerics import determinism
+determinism.apply("heterogeneous", 1, "sse")
+for dtype in (torch.float32, torch.float64):
+    x = torch.linspace(0.001, 0.999, 4_099, dtype=dtype)
+    for part in (x, x[::3], x[:5], x[0], x[:4_098].view(2, -1).T):
+        root = torch.from_numpy(np.asarray(np.sqrt(part.numpy())))
+        into = torch.empty(0, dtype=dtype)
+        torch.sqrt(part, out=into)
+        for ours in (part.sqrt(), part.clone().sqrt_(), part.pow(0.5), part.clone().pow_(0.5), into):
+            assert torch.equal(ours, root), (dtype, part.shape)
+        for name, arc in {"atan": np.arctan, "asin": np.arcsin, "acos": np.arccos}.items():
+            assert torch.equal(getattr(torch, name)(part), torch.from_numpy(np.asarray(arc(part.numpy())))), name
+leaf = torch.tensor([4.0, 0.25], requires_grad=True)
+leaf.sqrt().sum().backward()
+assert leaf.grad.tolist() == [0.25, 1.0]
+assert torch.tensor([-1.0]).sqrt().isnan().all() and torch.tensor([4]).sqrt().item() == 2.0
+assert torch.tensor([4.0]).bfloat16().sqrt().dtype == torch.bfloat16 and torch.tensor([3.0]).pow(2).item() == 9.0
+second = torch.rand(1_031, generator=torch.Generator().manual_seed(1))
+parameter = torch.nn.Parameter(torch.zeros(1_031))
+parameter.grad = second.clone()
+torch.optim.Adam([parameter], betas=(0.0, 0.0), eps=0.0, lr=1.0).step()
+squares = (second * second).numpy()
+assert torch.equal(parameter, -second / torch.from_numpy(np.sqrt(squares))), "Adam takes other roots"
+"""
+    environment = kinds.executor_environment(os.environ, kinds.profile_named("sse"), 1)
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -65,3 +66,13 @@ def test_child_environment_inherits_all_but_our_identity() -> None:
     parent = {"PATH": "/bin", env.EXECUTOR: "0", env.SEED: "1"}
     assert env.child_environment({env.EXECUTOR: "3"}, parent) == {"PATH": "/bin", env.EXECUTOR: "3"}
     assert parent == {"PATH": "/bin", env.EXECUTOR: "0", env.SEED: "1"}
+
+
+@pytest.mark.parametrize("chosen", [None, "pudb.set_trace"])
+def test_what_breakpoint_does_is_the_user_s_choice(monkeypatch: pytest.MonkeyPatch, chosen: str | None) -> None:
+    monkeypatch.setenv("PYTHONBREAKPOINT", chosen or "")
+    if chosen is None:
+        monkeypatch.delenv("PYTHONBREAKPOINT")
+    with env.kept_breakpoint_hook():
+        os.environ["PYTHONBREAKPOINT"] = "a.library.s.own"
+    assert os.environ.get("PYTHONBREAKPOINT") == chosen

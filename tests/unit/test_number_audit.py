@@ -18,6 +18,7 @@ from tqdm import tqdm
 from isoscale.core.reduction.exchange import LocalExchange
 from isoscale.core.streams import rng
 from isoscale.errors import AuditError, TurnRuleError, UserError
+from isoscale.runtime.training import number_audit
 from isoscale.runtime.training.execute import code_of, execute
 from isoscale.runtime.training.job import Job
 from isoscale.runtime.training.loop import TrainingLoop
@@ -339,6 +340,32 @@ def test_a_number_that_is_another_where_the_state_is_loaded_is_named_with_both_v
     found[0] = 1
     with pytest.raises(AuditError, match=r"variable 'start' is 1 where an executor joins or resumes, and was 0 where"):
         run(train, Watching(staged=watching.taken))
+
+
+@pytest.mark.parametrize("bound", [640, 640.0])
+def test_a_constant_may_be_the_age_of_the_machine(bound: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An executor that began at 600 s takes 640 for a reading of the clock, one that comes at 700 s does not."""
+    age = [600.0]
+    monkeypatch.setattr(number_audit, "_CLOCKS", (lambda: age[0],))
+
+    def train(job: Job) -> None:
+        loader, do = set_up(job)
+        limit, age[0] = bound, 700.0
+        for _ in job.epochs(2):
+            for step in loader:
+                do(step)
+                job.state["within"] = step.index < limit
+
+    watching = Watching(at=STEPS + 3)
+    run(train, watching)
+    run(train, Watching(staged=watching.taken))
+
+
+def test_what_counts_is_no_clock_however_old_the_machine_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    age = iter([1.0])
+    monkeypatch.setattr(number_audit, "_CLOCKS", (lambda: next(age, 1e6),))
+    with pytest.raises(AuditError, match="variable 'number'"):
+        run(counts)
 
 
 def test_a_number_that_changes_seldom_is_refused_when_the_state_is_taken() -> None:

@@ -89,6 +89,42 @@ def test_what_was_handed_over_is_not_told_again() -> None:
     assert place.told == [("made", 2), (3, "loss")]
 
 
+def test_what_a_main_one_lost_in_a_switch_should_have_told_is_told_again() -> None:
+    place = Place()
+    place.add()
+    place.commit()
+    place.objects.handed_over()
+    place.objects.handed_over()  # the first attempt came to nothing
+    place.objects.recovered()
+    place.is_main = True
+    place.commit()
+    assert place.told == [("made", 0), (1, "loss"), (2, "loss")]
+
+
+def test_a_step_after_a_switch_shows_that_all_was_told_before_it() -> None:
+    place = Place()
+    place.add()
+    place.commit()
+    place.objects.handed_over()
+    place.commit()
+    place.objects.recovered()
+    place.is_main = True
+    place.commit()
+    assert place.told == [("made", 1), (2, "loss"), (3, "loss")]
+
+
+def test_the_last_words_need_nothing_that_comes_after_them() -> None:
+    place = Place()
+    place.add()
+    place.commit()
+    place.objects.tell_left()
+    assert place.told == []
+    place.is_main = True
+    place.objects.tell_left()
+    place.objects.tell_left()
+    assert place.told == [("made", 0), (1, "loss")]
+
+
 def test_it_is_closed_when_another_executor_has_it_and_made_anew_when_it_comes_back() -> None:
     place = Place()
     place.add()

@@ -48,6 +48,20 @@ def test_time_in_which_the_process_itself_was_stopped_does_not_count(clock: Cloc
     assert pace.beat(0).place_s == 4.0
 
 
+def test_a_step_in_which_not_all_turns_ran_tells_nothing_of_speed(clock: Clock) -> None:
+    pace = Pace()
+    for seconds, is_whole in ((5.0, True), (1.0, False), (7.0, True)):
+        pace.turns_begin()
+        pace.last_turn_begins()
+        clock.now += seconds
+        pace.turns_end()
+        if not is_whole:
+            pace.leave_out()
+        pace.sealed(2)
+    beat = pace.beat(3)
+    assert (beat.steps, beat.turn_s, beat.last_turn_s, beat.step_s) == (2, 3.0, 6.0, 6.0)
+
+
 def test_the_trail_follows(tmp_path: Path) -> None:
     pace, path = Pace(), tmp_path / "one"
     pace.trail = Trail(path).note

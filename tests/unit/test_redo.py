@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -46,24 +47,31 @@ class Job:
     broadcast: bool = True
     find_unused: bool = False
     clears: bool = True
+    accumulates: bool = False
+    #: there is a second model, which every turn trains, too
+    second: bool = False
+    #: how often turns ran, by executor, step and logical rank
+    ran: Counter[tuple[int, int, int]] = field(default_factory=Counter, compare=False, repr=False)
 
     def __call__(self, exchange: Any, world: World | None = None, executor: int = 0) -> dict[str, Any]:
         rng.seed_all(1)
         model = _Net()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        modules = [model, *model.second] if self.second else [model]
+        optimizer = torch.optim.SGD([p for one in modules for p in one.parameters()], lr=0.1, momentum=0.9)
         engine = StepEngine(exchange, ContextSwitch(N, 5), Turn())
-        engine.models.append(
-            TrackedModel(
-                "net",
-                model,
-                engine.turn,
-                exchange,
-                order=self.order,
-                find_unused_parameters=self.find_unused,
-                broadcast_buffers=self.broadcast,
-                bucket_cap_mb=0.0001,
+        for number, module in enumerate(modules):
+            engine.models.append(
+                TrackedModel(
+                    f"net {number}",
+                    module,
+                    engine.turn,
+                    exchange,
+                    order=self.order,
+                    find_unused_parameters=self.find_unused,
+                    broadcast_buffers=self.broadcast,
+                    bucket_cap_mb=0.0001,
+                )
             )
-        )
         noise = engine.contexts.add_per_worker("noise", lambda rank: torch.Generator().manual_seed(rank))
         memory = engine.contexts.add_per_worker("memory", dict)
         engine.contexts.start()
@@ -73,8 +81,9 @@ class Job:
         for number in range(STEPS):
             step = self._step(engine, number, training=True)
             for x in step:
+                self.ran[executor, number, step.logical_rank] += 1
                 self._turn(step, model, x, noise, memory, number)
-            totals.append({**step.totals, **step.means})
+            totals.append({**step.totals, **step.means, "given": step.gathered})
             optimizer.step()
             if self.clears:
                 optimizer.zero_grad(set_to_none=number % 2 == 0)
@@ -106,10 +115,18 @@ class Job:
         rank = step._engine.turn.logical_rank
         assert rank is not None
         skip = rank if self.find_unused else 0
+        if self.accumulates:
+            with step.accumulate():
+                model(x * torch.rand(()), skip).sum().backward()
         loss = model(x + torch.rand(3, generator=noise), skip).square().sum() * (1 + random.random())
+        if self.second:
+            loss = loss + model.second[0](torch.rand(2, 3)).square().mean()
         loss.backward()
         memory["seen"] = memory.get("seen", 0.0) + float(np.random.rand()) + float(np.random.randn())
+        if number == 2:
+            memory["long"] = "x" * 500  # the seal has no room for so much: it is told in a message of its own
         step.log(loss=loss.detach())
+        step.gather(luck=[rank, torch.rand(2)])
         step.sum(seen=len(x), weird=torch.tensor([memory["seen"], 0.1]))
         if number == 1:
             step.sum(late=rank)  # a value that nobody has heard of: the seal takes a second round
@@ -119,7 +136,8 @@ class Job:
         tree = {
             "model": model.state_dict(),
             "optimizer": optimizer.state_dict(),
-            "grads": {i: p.grad for i, p in enumerate(model.parameters())},
+            "second": [one.state_dict() for one in model.second],
+            "grads": {i: p.grad for one in engine.models for i, p in enumerate(one.params)},
             "own": {rank: dict(enumerate(tracked.buffers.own.get(rank, tracked.buffers.shared))) for rank in range(N)},
             "layout": str(tracked.sync.layout),
             "contexts": {rank: engine.contexts.state_of(rank) for rank in range(N)},
@@ -137,6 +155,8 @@ class _Net(nn.Module):
         self.layers = nn.ModuleList([nn.Linear(3, 9), nn.Linear(3, 9)])
         self.last = nn.Linear(9, 2)
         self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+        #: not one of its children
+        self.second = (nn.Linear(3, 5),)
 
     def forward(self, x: torch.Tensor, skip: int) -> torch.Tensor:
         if self.training:
@@ -148,6 +168,9 @@ class _Net(nn.Module):
 JOBS = [Job(), Job(order="tree", broadcast=False), Job(find_unused=True, clears=False), Job(broadcast=False)]
 
 
+MORE_JOBS = [*JOBS, Job(accumulates=True, clears=False), Job(order="tree", second=True, find_unused=True)]
+
+
 def assert_same(mine: Any, reference: dict[str, Any], story: object) -> None:
     assert isinstance(mine, dict), f"{story}: {mine!r}"
     assert list(mine) == list(reference), story
@@ -155,6 +178,72 @@ def assert_same(mine: Any, reference: dict[str, Any], story: object) -> None:
         other = reference[path]
         same = same_bits(value, other) if isinstance(value, torch.Tensor) else repr(value) == repr(other)
         assert same, f"{story}: {path} is {str(value)[:99]}, not {str(other)[:99]}"
+
+
+@pytest.mark.parametrize("job", MORE_JOBS, ids=str)
+@pytest.mark.parametrize("shares", [(2, 2), (1, 3)], ids=str)
+def test_of_a_survivors_turns_the_last_that_was_over_is_not_run_again(job: Job, shares: tuple[int, int]) -> None:
+    reference = job(LocalExchange(N))
+    world = World()
+    world.run(shares, job)
+    last, again = shares[0] - 1, 0
+    for at in range(world.calls[0]):
+        mine = replace(job, ran=Counter())
+        results = World(backwards=at % 2 == 0, faults=[Fault(at, frozenset({1}))]).run(shares, mine)
+        assert_same(results[0], reference, at)
+        ran = {rank: [mine.ran[0, step, rank] for step in range(STEPS)] for rank in range(N)}
+        # Wherever the exchange breaks: before the turn of that worker, or when it is over.
+        assert ran[last] == [1] * STEPS, at
+        assert all(max(ran[rank]) <= 1 for rank in range(last, N)), at
+        again += any(2 in ran[rank] for rank in range(last))
+    assert bool(again) == (last > 0), "the other turns' gradients are gone"
+
+
+def test_what_was_kept_survives_a_second_failure_and_may_be_kept_again() -> None:
+    """Of four executors two die in the same step; the first one comes to host logical workers 0 and 1."""
+    job = Job(order="tree", broadcast=False)
+    reference = job(LocalExchange(N))
+    first = Fault(4, frozenset({3}))
+    world = World(faults=[first])
+    world.run((1, 1, 1, 1), job)
+    before = []
+    for at in range(world.calls[1]):
+        mine = replace(job, ran=Counter())
+        second = Fault(at, frozenset({2}), generation=1)
+        results = World(faults=[first, second]).run((1, 1, 1, 1), mine)
+        assert set(results) == {0, 1}
+        for result in results.values():
+            assert_same(result, reference, (first, second))
+        ran = [mine.ran[0, 0, rank] for rank in (0, 1)]
+        # What was kept for the second attempt is kept for the third, as long as no turn came after it.
+        assert ran in ([1, 1], [2, 1]), (at, ran)
+        before.append(ran[0] == 1)
+    assert before[0]
+    assert not all(before)
+
+
+def test_a_turn_into_whose_gradients_a_later_one_wrote_is_run_again() -> None:
+    """A script may hold gradients of the turn before, and do with them what it likes."""
+
+    @dataclass(frozen=True)
+    class Holding(Job):
+        held: list[Any] = field(default_factory=list, compare=False, repr=False)
+
+        def _turn(self, step: Step, model: _Net, x: torch.Tensor, noise: Any, memory: Any, number: int) -> None:
+            for grad in self.held if number == 0 else ():
+                grad.add_(1.0)
+            super()._turn(step, model, x, noise, memory, number)
+            self.held[:] = [p.grad for p in model.parameters()]
+
+    def work(exchange: Any, world: World, executor: int) -> dict[str, Any]:
+        return (mine if executor == 1 else others)(exchange, world, executor)
+
+    reference = Job()(LocalExchange(N))
+    mine, others = Holding(), Job()
+    # Executor 1 adopts logical workers 0 and 1, whose turns come before those that are its own.
+    results = World(faults=[Fault(4, frozenset({0}))]).run((2, 2), work)
+    assert_same(results[1], reference, "held")
+    assert mine.ran[1, 0, 3] == 2
 
 
 def subsets(members: set[int]) -> Iterator[frozenset[int]]:

@@ -47,6 +47,17 @@ def bury(world: World, executor: int) -> None:
         world.report(one)
 
 
+def only(world: World, *executors: int) -> None:
+    """All that these can do, with the coordinator, while nothing is heard of anybody else."""
+    those = [world.executors[executor] for executor in executors]
+    while any(world.live(one) for one in those) or any(one.inbox or one.outbox for one in those):
+        for one in those:
+            while one.inbox:
+                world.deliver(one)
+            while one.outbox:
+                world.report(one)
+
+
 def test_requests_while_executors_gather_start_what_is_missing() -> None:
     world = World(devices("cpu*1"))
     world.begin()
@@ -173,6 +184,111 @@ def test_all_who_leave_die_and_the_newcomer_that_has_the_state_is_the_last_one()
     assert world.calm()
 
 
+def test_all_who_leave_die_before_the_word_of_the_newcomer_that_has_the_state() -> None:
+    """By the first loss the others go on without the newcomer; by the second one it is the last that has the state."""
+    world = replacing_all()
+    bury(world, 0)
+    assert world.membership.members == (1,)
+    bury(world, 1)
+    assert world.restarts == 0, "it may have got the state, and not have said so yet"
+    world.tick(0.2)
+    assert not any(isinstance(order, m.Leave) for order in world.executors[2].inbox)
+    world.report(world.executors[2])
+    assert world.membership.members == (2,)
+    world.settle()
+    assert world.restarts == 0
+    assert world.calm()
+
+
+@pytest.mark.parametrize("said", [True, False])
+def test_a_newcomer_that_may_be_the_last_one_is_told_to_go_and_stays_until_others_have_come(said: bool) -> None:
+    world = replacing_all()
+    bury(world, 0)
+    newcomer = world.executors[2]
+    if said:
+        world.report(newcomer)
+    newcomer.outbox.appendleft(m.Notice(reason="SIGTERM"))  # it was told before it got the state
+    world.report(newcomer)
+    assert not any(isinstance(order, m.Leave) for order in newcomer.inbox)
+    bury(world, 1)
+    if not said:
+        world.report(newcomer)
+    assert world.membership.members == (2,)
+    world.settle()
+    assert world.restarts == 0
+    assert not newcomer.alive
+
+
+def test_newcomers_that_cannot_have_the_state_are_not_waited_for() -> None:
+    world = training(2)
+    world.request(devices("cpu*3"))
+    while world.membership.attempt is None:
+        _ = [world.live(one) for one in list(world.executors.values())], world.talk()
+    assert not world.membership.attempt.switch_sent
+    bury(world, 0)
+    bury(world, 1)
+    assert world.restarts == 1
+
+    world = training(2)
+    world.request(devices("cpu*3"))
+    quiet(world)
+    bury(world, 1)
+    only(world, 0)
+    assert world.seal(world.membership.current)
+    only(world, 0)
+    assert world.membership.sealed
+    assert world.membership.attempt is None, "another one is wanted"
+    bury(world, 0)
+    assert world.restarts == 1
+
+
+def test_when_the_last_newcomer_that_is_waited_for_is_gone_the_job_begins_again() -> None:
+    world = replacing_all(1)
+    bury(world, 0)
+    bury(world, 1)
+    assert world.restarts == 1
+    world = replacing_all()
+    for executor in (0, 1, 2, 3):
+        assert world.restarts == 0
+        bury(world, executor)
+    world.tick(0.2)
+    assert world.restarts == 1
+
+
+def test_while_a_newcomers_word_is_awaited_no_change_is_begun() -> None:
+    world = training(2)
+    world.request(devices("cpu*3"))
+    quiet(world)
+    world.seal(1)
+    world.live(world.executors[0])  # it goes over, and hands the state to the newcomer
+    bury(world, 1)
+    only(world, 0)
+    world.request(devices("cpu*2"))
+    assert world.membership.attempt is not None, "the newcomer joins before the step that is done again has ended"
+    bury(world, 0)
+    world.request(devices("cpu*1"))
+    assert world.membership.attempt is None
+    world.settle()
+    assert world.restarts == 0
+    assert world.membership.members == (2,)
+
+
+def test_a_newcomer_may_get_the_state_while_a_new_coordinator_comes() -> None:
+    world = training(2)
+    world.request(devices("cpu*3"))
+    quiet(world)
+    world.seal(1)
+    world.replace_coordinator()
+    assert world.membership.members == (0, 1)
+    world.live(world.executors[0])  # it goes over before it hears of the recovery
+    assert world.executors[2].holds_state
+    bury(world, 0)
+    bury(world, 1)
+    world.settle()
+    assert world.restarts == 0
+    assert len(world.membership.members) == 3
+
+
 def test_a_newcomer_that_was_overtaken_goes_when_the_others_have_sealed_a_step() -> None:
     world = replacing_all()
     assert isinstance(world.executors[2].outbox[0], m.Received)
@@ -212,18 +328,20 @@ def test_a_newcomer_that_has_got_the_state_goes_on_alone_when_the_one_who_gave_i
     assert len(world.membership.members) == 2
 
 
-def test_a_newcomer_that_has_not_got_the_state_is_not_waited_for_long() -> None:
-    world = training(1)
-    world.request(devices("cpu*2"))
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_newcomer_that_has_not_got_the_state_is_not_waited_for_long(count: int) -> None:
+    world = training(count)
+    world.request(devices(f"cpu*{count + 1}"))
     quiet(world)
     world.seal(1)
-    bury(world, 0)
+    for executor in range(count):
+        bury(world, executor)
     world.tick(0.2)
     assert world.restarts == 0
     world.tick(4.0)
     assert world.restarts == 1
     world.settle()
-    assert len(world.membership.members) == 2
+    assert len(world.membership.members) == count + 1
 
 
 def test_a_successor_knows_who_was_told_to_go() -> None:
@@ -397,6 +515,22 @@ def test_newcomers_that_cannot_reach_a_member_one_after_the_other_end_the_attemp
     world.settle()
     assert world.membership.members == (0, 1)
     assert "newcomers ended before they could join, 3 times in a row" in world.membership.goal.refused
+
+
+def test_fewer_train_than_are_wanted_until_somebody_has_come() -> None:
+    world = training(2)
+    assert not world.membership.is_short
+    bury(world, 1)
+    assert world.membership.is_short, "a loss"
+    world.settle_until(lambda: len(world.membership.members) == 2)
+    assert not world.membership.is_short
+    world.request(devices("cpu*3"))
+    assert world.membership.is_short, "a scale-out"
+    world.settle_until(lambda: len(world.membership.members) == 3)
+    world.perform(world.membership.on_request(devices("cpu*3"), (world.membership.members[0],)))
+    assert not world.membership.is_short, "a migration"
+    world.request(devices("cpu*1"))
+    assert not world.membership.is_short, "a scale-in"
 
 
 def test_a_failure_is_answered_by_all_who_hold_the_state() -> None:
@@ -710,3 +844,18 @@ def test_members_that_can_only_use_the_connections_they_have_hear_that_a_plan_is
     world.settle()
     assert isinstance(world.outcome, Done)
     assert "cannot be formed" in world.membership.goal.refused
+
+
+def test_all_are_told_to_go_at_the_moment_at_which_others_may_be_started_again() -> None:
+    """One tick brings both: a checkpoint is asked for, and others are started for both."""
+    world = training(2)
+    for executor in (1, 2):  # the second is met by what had met the first, and not replaced at once
+        bury(world, executor)
+    quiet(world)
+    assert world.seal(world.membership.current)
+    quiet(world)
+    world.notice(world.executors[0])
+    quiet(world)
+    assert set(world.executors) == {0, 1, 2}
+    world.tick(2.0)
+    assert set(world.executors) == {0, 1, 2, 3, 4}

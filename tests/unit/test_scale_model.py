@@ -119,7 +119,7 @@ def test_counts_of_messages_follow_from_the_protocol(size: int, tmp_path: Path) 
         "StepDone": 2,
     }
     recovering = {"Broken": size - 1, "Recover": size - 1, "Switched": size - 1}
-    assert found["recover"] == {**recovering, "Hello": 1, "Approach": 1, "Held": 1}
+    assert found["recover"] == {**recovering, "Hello": 1, "Approach": 1}
     assert found["end"] == {"Finished": size, "SaveResult": 1}
 
 

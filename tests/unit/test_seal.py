@@ -108,3 +108,35 @@ def test_what_one_executor_saw_sealed_tells_another_the_same() -> None:
         assert comparable(left) == comparable(read)
         assert left.all_ready
         assert read.all_ready
+
+
+def test_messages_travel_in_the_vector_unless_they_are_too_long_for_it() -> None:
+    sizes = [3, 3, 40, 2**17, 5, 0]
+
+    def work(exchange: SimulatedExchange) -> tuple[list[list[bytes]], list[bool]]:
+        seal, told, carried = Seal(exchange), [], []
+        for size in sizes:
+            carried.append(seal.carries)
+            mine = bytes([exchange.index]) * (size * (1 + exchange.index))
+            seal.close(Tally(), digest="", stop=False, message=mine if seal.carries else None)
+            told.append(seal.messages if carried[-1] else exchange.gather_bytes(mine))
+            seal.expect(told[-1])
+        return told, carried
+
+    expected = [[bytes(size), bytes([1]) * 2 * size] for size in sizes]
+    for told, carried in Meeting(Placement(shares=(1, 2))).run(work):
+        assert told == expected
+        assert carried == [False, True, True, True, False, True]
+
+
+def test_messages_are_in_the_vector_that_a_luckier_executor_has_left_with() -> None:
+    def work(exchange: SimulatedExchange) -> list[bytes]:
+        seal = Seal(exchange)
+        seal.expect([b"as long as this"] * 2)
+        seal.close(Tally(), digest="", stop=False, message=f"of {exchange.index}".encode())
+        assert seal.vector is not None
+        seal.messages = []
+        seal.read(seal.vector)
+        return seal.messages
+
+    assert Meeting(Placement(shares=(1, 1))).run(work) == [[b"of 0", b"of 1"]] * 2

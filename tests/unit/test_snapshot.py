@@ -252,3 +252,41 @@ def test_what_does_not_load_what_it_saved_is_named() -> None:
     go(train, first)
     with pytest.raises(AuditError, match="forgetful"):
         go(train, Watching(staged=first.taken))
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.bfloat16, torch.float32, torch.float64, torch.complex128], ids=str)
+def test_bits_are_compared_and_not_values(dtype: torch.dtype) -> None:
+    """Of zeros with another sign, and of what is not a number; `torch.equal` would tell neither rightly."""
+
+    class Keeper:
+        value = torch.zeros(3, dtype=dtype)
+
+        def state_dict(self) -> dict[str, torch.Tensor]:
+            return {"value": self.value}
+
+        def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+            self.value = state["value"] if self.is_faithful else self.other
+
+        is_faithful = True
+        other = torch.zeros(3, dtype=dtype)
+
+    def train(job: Job) -> list[Any]:
+        job.keep("keeper", keeper)
+        return half_with_float_state(job)
+
+    keeper = Keeper()
+    other = torch.zeros(3, dtype=dtype)
+    bytes_ = other.view(torch.uint8)
+    bytes_[-1] = 1 if dtype is torch.bool else 0x80
+    if dtype is not torch.bool:
+        keeper.value = torch.full((3,), float("nan")).to(dtype)
+    first = Watching(3)
+    go(train, first)
+    go(train, Watching(staged=first.taken))
+    Keeper.value = torch.zeros(3, dtype=dtype)
+    keeper = Keeper()
+    first = Watching(3)
+    go(train, first)
+    keeper.is_faithful, keeper.other = False, other
+    with pytest.raises(AuditError, match="keeper"):
+        go(train, Watching(staged=first.taken))

@@ -366,6 +366,20 @@ def test_a_place_holds_one_run(storage: DirectStorage, url: str) -> None:
     assert storage.read(names.TOKEN) == b"token"
 
 
+def test_who_died_while_taking_a_place_takes_it_again(storage: DirectStorage, url: str) -> None:
+    begin_run(storage, url, "token")
+    storage.remove(names.TOKEN)
+    assert begun(storage, url) == 1
+    with pytest.raises(UserError, match="holds a run already"):
+        begin_run(storage, url, "token")
+
+
+def test_a_place_whose_mark_is_damaged_is_nobodys(storage: DirectStorage, url: str) -> None:
+    storage.write(names.RUN, b"{")
+    with pytest.raises(UserError, match="holds a run already"):
+        begin_run(storage, url, "token")
+
+
 def test_a_replaced_coordinator_writes_what_counts_for_nobody(storage: DirectStorage, url: str) -> None:
     first = begun(storage, url)
     storage.write(names.entry(first, 10), written(entry(10)))

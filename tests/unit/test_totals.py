@@ -115,3 +115,21 @@ def test_a_mean_of_many_is_what_additions_of_tensors_one_by_one_give() -> None:
     combined = combine(tally.values())
     assert combined.means["x"].hex() == (total.item() / 1001).hex()
     assert [combined.by_rank["x"][rank].hex() for rank in range(1001)] == [v.hex() for v in values.tolist()]
+
+
+def test_what_one_turn_gave_outlives_the_tensors_that_it_logged() -> None:
+    tally, running = Tally(), torch.tensor(3.0)
+    tally.log(1, {"loss": running})
+    tally.log(1, {"loss": 5.0})
+    tally.sum(1, {"seen": 2})
+    tally.gather(1, {"names": "one"})
+    tally.log(0, {"loss": 7.0})
+    part, again = tally.of(1), Tally()
+    running.fill_(100.0)
+    again.gather(0, {"names": "none"})
+    again.sum(0, {"seen": 1})
+    again.log(0, {"loss": 7.0})
+    again.add(part)
+    combined = combine(again.values())
+    assert (combined.by_rank, combined.sums) == ({"loss": {0: 7.0, 1: 4.0}}, {"seen": 3})
+    assert again.gathered == {"names": {0: ["none"], 1: ["one"]}}

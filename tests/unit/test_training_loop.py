@@ -19,6 +19,7 @@ from isoscale.runtime.training.job import Job
 from isoscale.runtime.training.loop import TrainingLoop
 from isoscale.runtime.training.sink import Facts
 from isoscale.types import JobSpec
+from tests.unit.faulty import Fault, Survivor, World
 
 DATA = TensorDataset(torch.randn(12, 3, generator=torch.Generator().manual_seed(0)), torch.arange(12) % 2)
 
@@ -93,6 +94,27 @@ def test_a_probe_sees_training_turns_begin_and_end_and_no_others() -> None:
     ]
 
 
+@pytest.mark.parametrize("victim", [0, 1, 3])
+def test_noise_is_measured_once_of_every_turn_wherever_a_step_breaks(victim: int) -> None:
+    """Logical workers move: 3 lives with executor 2 when executor 3 is gone, and 2 with executor 1."""
+
+    def work(exchange: Any, world: World | None = None, executor: int = 0) -> list[float]:
+        loop = TrainingLoop(JobSpec(workers=4, measure_noise=1), exchange, Recording())  # type: ignore[arg-type]
+        if world is not None:
+            loop.engine.peers = Survivor(world, executor, loop.engine)
+        execute(loop, train)
+        assert loop.noise is not None
+        return loop.noise.scale.state()
+
+    undisturbed = work(LocalExchange(4))
+    world = World()
+    world.run((1, 1, 1, 1), work)
+    for at in range(world.calls[0]):
+        results = World(faults=[Fault(at, frozenset({victim}))]).run((1, 1, 1, 1), work)
+        assert results.keys() == {0, 1, 2, 3} - {victim}
+        assert all(measured == undisturbed for measured in results.values()), (at, results)
+
+
 def test_a_step_carries_what_its_own_loader_knows_though_another_was_iterated_since() -> None:
     carried: list[object] = []
 
@@ -128,6 +150,16 @@ def test_facts_of_a_lost_first_executor_are_told_by_its_successor_in_order() -> 
     facts.tell(lambda: told.append(300), is_main=True)
     facts.tell(lambda: told.append(301), is_main=True)
     assert told == list(range(300 - 256, 302)), "the last 256 of them, each once"
+
+
+def test_the_last_facts_need_none_after_them() -> None:
+    told: list[int] = []
+    facts = Facts()
+    for number in range(3):
+        facts.tell(lambda number=number: told.append(number), is_main=False)  # type: ignore[misc]
+    facts.tell_left()
+    facts.tell_left()
+    assert told == [0, 1, 2]
 
 
 def test_an_executor_on_its_way_tells_nothing() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from isoscale.analysis.promises.history import ENDS, Entry, Generation, History, members_of
+from isoscale.analysis.promises.history import ENDS, Committed, Entry, Generation, History, members_of
 from isoscale.analysis.promises.values import Opinion, Record
 from isoscale.analysis.promises.words import count, numbers_text
 from isoscale.timelines.fields import ExecutorId, executor_of, text, whole
@@ -63,15 +63,19 @@ def _judge_generations(history: History, opinion: Opinion) -> None:
         if number is None or not told:
             continue
         known = any((life, number) in told for life in range(step.life + 1))
-        # Executors may have gone over, and sealed a step, when a loss made the coordinator begin a recovery instead.
-        overtaken = number >= newest and any(
-            one.life == step.life and one.number > number and one.entry.index < step.entry.index
-            for one in history.generations
-        )
+        # Executors may have gone over, and sealed a step, when a loss made the coordinator begin a recovery instead. If
+        # that one goes on without them they train until they are told to leave, beside those who recovered.
+        there = [one.number for one in history.generations if _is_before(one, step)]
+        overtaken = any(one > number for one in there) and (number >= newest or number > max(there[:-1], default=0))
         newest = max(newest, number)
         if not known and not overtaken and number <= highest.get(step.life, 0):
             what = f"step {step.step} is of generation {number}"
             opinion.find(what, "nobody announced it", index=step.entry.index, t=step.entry.t)
+
+
+def _is_before(generation: Generation, step: Committed) -> bool:
+    """In the same coordinator's life."""
+    return generation.life == step.life and generation.entry.index < step.entry.index
 
 
 def _judge_presence(history: History, opinion: Opinion) -> None:

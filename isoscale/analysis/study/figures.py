@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isoscale.analysis.palette import FAINT, FEW, INK, PALE, SOFT
+from isoscale.analysis.time_axis import round_times, set_time_ticks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,16 +21,6 @@ Document = Mapping[str, Any]
 _WIDTH, _HEIGHT = 8.2, 3.1
 _STYLES = ("-", "--", ":", "-.")
 _STATUS_COLOURS = {"passed": "#2f7d5b", "killed": "#ccbb44", "failed": "#cc3311", "unfinished": "#888888"}
-_TIMES = {
-    1: "1 s",
-    10: "10 s",
-    60: "1 min",
-    600: "10 min",
-    3600: "1 h",
-    36_000: "10 h",
-    345_600: "4 days",
-    2_592_000: "30 days",
-}
 
 
 def draw(name: str, documents: Mapping[str, Document]) -> Figure | None:
@@ -73,7 +64,7 @@ def _cdf(documents: Mapping[str, Document], key: str, words: str) -> Figure | No
         axes.set_ylim(0, 1.02)
         axes.set_yticks([0, 0.25, 0.5, 0.75, 1.0], ["0", "25 %", "50 %", "75 %", "all"])
         axes.set_xlabel(words, fontsize=8, color=SOFT)
-        _time_ticks(axes)
+        set_time_ticks(axes)
         _legend(axes, "devices")
     return figure
 
@@ -264,9 +255,8 @@ def _locality(documents: Mapping[str, Document]) -> Figure | None:
             axes.plot(at, values, color=colour, marker="o", linewidth=1.5, markersize=5, label=words)
         axes.set_yscale("log")
         low, high = axes.get_ylim()
-        axes.set_yticks(
-            [at for at in _TIMES if low <= at <= high], [word for at, word in _TIMES.items() if low <= at <= high]
-        )
+        shown = round_times(low, high)
+        axes.set_yticks(list(shown), list(shown.values()))
         axes.minorticks_off()
         axes.set_xticks(at, [f"{name}\n{one['count']:,}" for name, one in rows])
         axes.set_xlabel("machines (below: jobs of 5 devices or more)", fontsize=8, color=SOFT)
@@ -334,17 +324,6 @@ def _clean(axes: Axes) -> None:
     axes.tick_params(colors=SOFT, labelsize=8, length=0)
     axes.grid(color=PALE, linewidth=1)
     axes.set_axisbelow(True)
-
-
-def _time_ticks(axes: Axes) -> None:
-    from matplotlib.ticker import NullFormatter, NullLocator
-
-    low, high = axes.get_xlim()
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_minor_formatter(NullFormatter())
-    kept = {at: text for at, text in _TIMES.items() if low <= at <= high}
-    axes.set_xticks(list(kept), list(kept.values()))
-    axes.set_xlim(low, high)
 
 
 def _any(found: Any) -> Any:

@@ -6,6 +6,7 @@ A new source is one entry of FORMATS: a name, how to recognise it, a function fr
 from __future__ import annotations
 
 import calendar
+import contextlib
 import dataclasses
 import re
 from collections.abc import Callable, Mapping
@@ -19,6 +20,7 @@ from isoscale.analysis.study.readers.times import EPOCH
 from isoscale.analysis.study.reading import Reading
 from isoscale.analysis.study.trace import Trace
 from isoscale.errors import UserError
+from isoscale.protocol.files import read_small_json
 from isoscale.sim.builtin import BUILTIN
 from isoscale.sim.traces import FORMATS as JOB_LISTS
 
@@ -163,10 +165,15 @@ def _detected(path: Path) -> str:
 
 
 def _policies(path: Path) -> list[Path]:
-    """Of the --out of a simulation, the logs of its policies, by name."""
-    if not path.is_dir() or (path / LOG).is_file() or not (path / "details.json").is_file():
+    """Of the --out of a simulation, the logs of its policies, by name; not those that an earlier one left there."""
+    details = path / "details.json"
+    if not path.is_dir() or (path / LOG).is_file() or not details.is_file():
         return []
-    return sorted(child for child in path.iterdir() if child.is_dir() and is_log(child) and is_simulated(child))
+    logs = None
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # written before it named them, or too large
+        logs = read_small_json(details).get("logs")
+    children = (child for child in path.iterdir() if not isinstance(logs, list) or child.name in logs)
+    return sorted(child for child in children if child.is_dir() and is_log(child) and is_simulated(child))
 
 
 def _window(text: str, whole: str) -> tuple[float, float]:

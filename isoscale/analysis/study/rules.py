@@ -36,7 +36,7 @@ def read_rules(path: Path) -> tuple[FailureClass, ...]:
     try:
         document = tomllib.loads(read_small(path).decode())
     except (OSError, ValueError) as error:
-        raise _bad(path, "", f"cannot be read ({error})") from None
+        raise _bad(path, "", f"cannot be read ({getattr(error, 'strerror', None) or error})") from None
     entries = document.get("class")
     if not isinstance(entries, list) or not entries or set(document) != {"class"}:
         raise _bad(path, "", "holds no [[class]], or something else")

@@ -58,7 +58,7 @@ def event_routes(service: Service) -> tuple[Route, ...]:
 
 async def _stream(service: Service, call: Call, request: Request) -> StreamingResponse:
     if _Streams.num_open >= _MAX_STREAMS:
-        raise TooManyError(f"{_MAX_STREAMS} readers of events are there already; close some")
+        raise TooManyError(f"{_MAX_STREAMS} streams of events are open, the most that are served; close other pages")
     after = min(call.query.after, 2**53)
     last = request.headers.get("last-event-id", "")
     if last.isdecimal() and len(last) < 19:

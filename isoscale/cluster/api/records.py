@@ -172,7 +172,7 @@ class _Handlers:
         logs = self._logs_compared(call.caller, names)
         one, other = asdict(a.submission), asdict(b.submission)
         options = tuple(
-            OptionDiffers(name=name, a=str(one[name]), b=str(other[name]))
+            OptionDiffers(name=name, a=_shown(one[name]), b=_shown(other[name]))
             for name in one
             if one[name] != other[name] and name not in ("code", "key", "name")
         )
@@ -201,6 +201,10 @@ class _Handlers:
                 self._compared.clear()
             self._compared[key] = found
         return found
+
+
+def _shown(value: object) -> str:
+    return " ".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
 
 
 def _in_words(logs: LogsCompared, same_digest: bool | None, options: list[str], same_code: bool) -> str:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -29,11 +30,11 @@ _PREFIX = struct.Struct("<8sQQ")
 _ALIGNMENT = 64
 
 
-def pack(tree: Any, *, into: torch.Tensor | None = None) -> torch.Tensor:
+def pack(tree: Any, *, into: torch.Tensor | None = None, told: Callable[[int], object] | None = None) -> torch.Tensor:
     """`tree` as a contiguous uint8 tensor on the CPU. Copies every byte once.
 
     `into`, a row of uint8 on the CPU, is used if it is large enough and aligned, and the result is then a view of its
-    first bytes: fresh memory costs more than the copy.
+    first bytes: fresh memory costs more than the copy. `told` is told how many bytes are there, again and again.
     Raises TypeError, with the place in the tree, for what it cannot hold.
     """
     header, tensors = headers.encode(tree)
@@ -47,6 +48,8 @@ def pack(tree: Any, *, into: torch.Tensor | None = None) -> torch.Tensor:
         end = start + tensor.numel() * tensor.itemsize
         bits = headers.bits(tensor)
         block[start:end].view(bits.dtype).as_strided(bits.shape, headers.kept_strides(tensor)).copy_(bits)
+        if told is not None:
+            told(end)
     return block
 
 

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 import torch
 
 from isoscale import env
+from isoscale.core.numerics import portable
 from isoscale.core.numerics.factors import differences
 from isoscale.errors import DeterminismError, UserError
 from isoscale.kinds import CAP_VARIABLES, NumericProfile, profile_named
@@ -28,7 +29,7 @@ __all__ = [
     "factors",
     "flushes_denormals",
     "profile_in_force",
-    "settle_compiler",
+    "settle",
 ]
 
 # Beside the caps: variables that change the bits of kernels which are otherwise fixed.
@@ -97,10 +98,13 @@ def apply(level: Level, threads: int, profile: NumericProfile | str = "") -> Non
     is_strict = level != "off"
     torch.set_num_threads(threads)
     _use_deterministic_algorithms(is_strict)
+    torch._C._set_deterministic_fill_uninitialized_memory(True)
     torch.backends.cudnn.deterministic = is_strict
     torch.backends.cudnn.benchmark = False
     if not profile.nnpack:
         torch.backends.nnpack.set_flags(False)  # type: ignore[no-untyped-call]
+    if profile.replaces_roots:
+        portable.install()
     if level == "heterogeneous":
         # On CPU too: lower settings let oneDNN use bfloat16 where the hardware has it.
         torch.set_float32_matmul_precision("highest")
@@ -108,11 +112,20 @@ def apply(level: Level, threads: int, profile: NumericProfile | str = "") -> Non
             _fix_cuda_algorithms()
 
 
-def settle_compiler(level: Level) -> None:
-    """When set-up is over, if the script has torch.compile: what is compiled must not depend on what this process has
-    seen before. Each shape has a graph of its own, and too many of them are an error, not a return to eager code."""
+def settle(level: Level) -> None:
+    """When set-up is over: what steps want otherwise than the beginning of a script.
+
+    Until now memory that was not written yet held the same everywhere, for parameters that nobody initialises. In steps
+    nearly every kernel asks for memory, and writes all of it: to fill that before cost 2 % of a step.
+
+    If the script has torch.compile, what is compiled must not depend on what this process has seen before. Each shape
+    has a graph of its own, and too many of them are an error, not a return to eager code.
+    """
+    if level == "off":
+        return
+    torch._C._set_deterministic_fill_uninitialized_memory(False)
     compiler = sys.modules.get("torch._dynamo.config")
-    if compiler is not None and level != "off":
+    if compiler is not None:
         compiler.automatic_dynamic_shapes = False  # type: ignore[attr-defined]
         compiler.fail_on_recompile_limit_hit = True  # type: ignore[attr-defined]
 

@@ -140,6 +140,7 @@ class GradientSync:
         buckets = self.layout.buckets
         # What the layout before this one held must be free before as much again is asked for.
         self._waits = []
+        self._broken = None
         self._buckets = []
         self._buckets = [bucket_sync(bucket, self._params, self._exchange, self._order) for bucket in buckets]
         places = {i: (b, place) for b, bucket in enumerate(buckets) for place, i in enumerate(bucket.params)}

@@ -47,18 +47,18 @@ class NumpyStream:
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """Addresses in the global generator: its state, and the spare normal deviate (a C int, and a double after it)."""
+    """Memory of the global generator: its state, and the spare normal deviate (a C int, and a double after it)."""
 
-    state: int
-    spare: int
+    state: memoryview
+    spare: memoryview
 
 
 def capture() -> NumpyStream:
     places = _places()
     if places is None:
         return _capture_slowly()
-    has_gauss, gauss = _SPARE.unpack(ctypes.string_at(places.spare, _SPARE.size))
-    return NumpyStream(ctypes.string_at(places.state, _BYTES), bool(has_gauss), gauss)
+    has_gauss, gauss = _SPARE.unpack(places.spare)
+    return NumpyStream(bytes(places.state), bool(has_gauss), gauss)
 
 
 def restore(stream: NumpyStream) -> None:
@@ -66,8 +66,8 @@ def restore(stream: NumpyStream) -> None:
     if places is None:
         np.random.set_state(("MT19937", stream.words, stream.position, int(stream.has_gauss), stream.gauss))
         return
-    ctypes.memmove(places.state, stream.raw, _BYTES)
-    ctypes.memmove(places.spare, _SPARE.pack(stream.has_gauss, stream.gauss), _SPARE.size)
+    places.state[:] = stream.raw
+    places.spare[:] = _SPARE.pack(stream.has_gauss, stream.gauss)
 
 
 def swap(stream: NumpyStream) -> NumpyStream:
@@ -99,10 +99,14 @@ def _find_places(owner: Any, generator: Any) -> _Places | None:
     if type(generator) is not np.random.MT19937 or type(owner) is not np.random.RandomState:
         return None
     offset = _spare_offset()
-    state = int(generator.ctypes.state_address)
-    if offset is None or ctypes.string_at(state, _BYTES) != _capture_slowly().raw:
+    state = _view(int(generator.ctypes.state_address), _BYTES)
+    if offset is None or state != _capture_slowly().raw:
         return None
-    return _Places(state, id(owner) + offset)
+    return _Places(state, _view(id(owner) + offset, _SPARE.size))
+
+
+def _view(address: int, size: int) -> memoryview:
+    return memoryview((ctypes.c_ubyte * size).from_address(address)).cast("B")
 
 
 def _spare_offset() -> int | None:

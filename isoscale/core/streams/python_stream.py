@@ -44,21 +44,20 @@ class PythonStream:
 
 
 def capture() -> PythonStream:
-    owner, place = _owner(), _place()
-    if place is None:
+    owner, windows = _owner(), _windows()
+    if windows is None:
         _, words, gauss = owner.getstate()
         return PythonStream.of(words, gauss)
-    memory = ctypes.string_at(id(owner) + place, _STATE.size)
-    return PythonStream(memory[_POSITION_BYTES:] + memory[:_POSITION_BYTES], owner.gauss_next)
+    return PythonStream(b"".join(windows), owner.gauss_next)
 
 
 def restore(stream: PythonStream) -> None:
-    owner, place = _owner(), _place()
-    if place is None:
+    owner, windows = _owner(), _windows()
+    if windows is None:
         owner.setstate(stream.state)
         return
-    memory = stream.raw[-_POSITION_BYTES:] + stream.raw[:-_POSITION_BYTES]
-    ctypes.memmove(id(owner) + place, memory, _STATE.size)
+    (words, position), raw = windows, memoryview(stream.raw)
+    words[:], position[:] = raw[:-_POSITION_BYTES], raw[-_POSITION_BYTES:]
     owner.gauss_next = stream.gauss
 
 
@@ -72,6 +71,21 @@ def swap(stream: PythonStream) -> PythonStream:
 def _owner() -> Any:
     """The generator behind the functions of the module `random`."""
     return random.seed.__self__  # type: ignore[attr-defined]
+
+
+def _windows() -> tuple[memoryview, memoryview] | None:
+    """The global generator's words and its position as memory; None where they were not found.
+
+    Views, and made once: after a turn nothing of this is in the processor's caches, and `ctypes` functions touch much.
+    """
+    global _viewed
+    owner, place = _owner(), _place()
+    if place is None:
+        return None
+    if _viewed is None or _viewed[0] is not owner:
+        memory = memoryview((ctypes.c_ubyte * _STATE.size).from_address(id(owner) + place)).cast("B")
+        _viewed = owner, (memory[_POSITION_BYTES:], memory[:_POSITION_BYTES])
+    return _viewed[1]
 
 
 def _place() -> int | None:
@@ -96,3 +110,5 @@ def _find_place() -> int | None:
 
 
 _known: dict[type, int | None] = {}
+#: a generator, and views of its memory
+_viewed: tuple[Any, tuple[memoryview, memoryview]] | None = None

@@ -9,6 +9,7 @@ import functools
 from typing import Any
 
 import numpy as np
+import torch
 from transformers.trainer_pt_utils import EvalLoopContainer, find_batch_size
 from transformers.trainer_utils import EvalLoopOutput, EvalPrediction, denumpify_detensorize, has_length
 
@@ -36,6 +37,7 @@ class Evaluation:
     gather_function: Any
     prediction_step: Any
     num_examples: Any
+    is_in_train: bool
     _prepare_input: Any
     _start_streams: Any
     _count_items: Any
@@ -99,6 +101,8 @@ class Evaluation:
         if len(self.accelerator._models) == 0:
             model = self.accelerator.prepare_model(model, evaluation_mode=True)
             self.model_preparation_time = 0.0
+        if self.args.bf16_full_eval and not self.is_in_train:
+            model = model.to(dtype=torch.bfloat16, device=self.args.device)
         model.eval()
         optimizer: Any = getattr(self, "optimizer", None)
         if callable(getattr(optimizer, "eval", None)):

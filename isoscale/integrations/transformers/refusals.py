@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch.multiprocessing
+
 from isoscale.batches import parse_sizes
 from isoscale.errors import UserError
 from isoscale.integrations.transformers.keeping import is_timing
@@ -22,7 +24,11 @@ _RULES: dict[str, tuple[Callable[[Any], bool], str, str]] = {
     "deepspeed": (bool, _PROCESSES, _LEAVE_OUT),
     "fsdp": (bool, _PROCESSES, _LEAVE_OUT),
     "parallelism_config": (lambda value: value is not None, _PROCESSES, _LEAVE_OUT),
-    "torch_compile": (bool, "compiled kernels have not been compared with stock DDP bit for bit", _LEAVE_OUT),
+    # Each of the latter two switches it on.
+    **dict.fromkeys(
+        ("torch_compile", "torch_compile_backend", "torch_compile_mode"),
+        (bool, "compiled kernels have not been compared with stock DDP bit for bit", _LEAVE_OUT),
+    ),
     "use_liger_kernel": (bool, "its kernels need a GPU", _LEAVE_OUT),
     "fp16": (bool, "float16 autocast has no CPU kernels that stock DDP could be compared with", "use bf16=True"),
     "fp16_full_eval": (bool, "float16 has no CPU kernels that stock DDP could be compared with", _LEAVE_OUT),
@@ -48,6 +54,12 @@ _RULES: dict[str, tuple[Callable[[Any], bool], str, str]] = {
     ),
     "save_on_each_node": (bool, "one executor writes, wherever it lives", _LEAVE_OUT),
     "dataloader_persistent_workers": (bool, "loader processes do not outlive a pass", _LEAVE_OUT),
+    "dataloader_multiprocessing_context": (
+        lambda value: value is not None and value != torch.multiprocessing.get_start_method(),
+        "loader processes start in the way that the script has set for all of its processes",
+        "leave it out, and call torch.multiprocessing.set_start_method(...)",
+    ),
+    "dataloader_in_order": (lambda value: not value, "batches would come in another order in every run", _LEAVE_OUT),
     "metric_for_best_model": (
         lambda value: isinstance(value, str) and is_timing(value),
         "seconds differ from executor to executor",
@@ -80,6 +92,13 @@ def check_arguments(values: Mapping[str, Any]) -> None:
                 "only the default has been compared with stock DDP bit for bit",
                 _LEAVE_OUT,
             )
+    if values.get("batch_eval_metrics") and "inputs" in (values.get("include_for_metrics") or ()):
+        raise _refused(
+            "TrainingArguments(include_for_metrics=...)",
+            values["include_for_metrics"],
+            "with batch_eval_metrics every rank of a stock script is shown inputs of its own",
+            'leave "inputs" out, or batch_eval_metrics',
+        )
     _check_sizes(values)
 
 

@@ -35,6 +35,9 @@ class Window(NamedTuple):
 class Steps(Loader):
     """`count` gives the items of a worker's batches, or None; `together`: their sum over all workers counts."""
 
+    #: a turn adds to its worker's loss and operations, which `Reading` takes back when the step is done again
+    keeps_turns = False
+
     def __init__(
         self,
         loop: TrainingLoop,

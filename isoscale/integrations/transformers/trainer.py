@@ -105,7 +105,7 @@ class LogicalTrainer(Training, Evaluation, Checkpoints, LiveSizes):
             model,
             find_unused_parameters=handler.find_unused_parameters,
             broadcast_buffers=handler.broadcast_buffers,
-            bucket_cap_mb=self.args.ddp_bucket_cap_mb,
+            bucket_cap_mb=handler.to_kwargs().get("bucket_cap_mb"),  # accelerate does not pass on what is its default
             # Statistics: stock evaluates the bare module, with what each rank's last forward left.
             keeps_own_buffers=not {name for name, _ in model.named_buffers()}.isdisjoint(model.state_dict()),
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from isoscale.protocol import messages as m
@@ -34,7 +34,7 @@ class FirstSeen:
         return cls(**{kind: {str(k): str(v) for k, v in fields[kind].items()} for kind in kinds})
 
     def to_json(self) -> dict[str, Any]:
-        return {"format": 1, **asdict(self)}
+        return {"format": 1, "modules": self.modules, "versions": self.versions, "data": self.data}
 
     def forget(self, package: str) -> None:
         """From here on it may be of another version."""

@@ -56,6 +56,8 @@ class Imports:
         self._lock = threading.Lock()
         self._hashes = Hashes(tree.directory / "hashes.json" if tree.directory is not None else None)
         self._known: set[str] = set()
+        #: number and last name of the modules at the last look
+        self._newest = (0, "")
         self._all = Imported()
         self._report: Callable[[Imported], None] | None = None
         self._changed = threading.Event()
@@ -99,6 +101,12 @@ class Imports:
     def _look(self) -> None:
         new = Imported()
         with self._lock:
+            # Some ask at every step for a module that is not installed (accelerate does), so this must cost nothing
+            # where nothing came: the newest entry is the last one.
+            newest = (len(sys.modules), next(reversed(sys.modules), ""))
+            if newest == self._newest:
+                return
+            self._newest = newest
             for name, module in list(sys.modules.items()):
                 if name in self._known:
                     continue

@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from dataclasses import fields as dataclass_fields
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,8 @@ class Manifest:
 
     def to_json(self) -> str:
         """Names that are no text survive, as Python's own escapes."""
-        fields = {"format": _FORMAT, **asdict(self)}
+        fields = {"format": _FORMAT, **{one.name: getattr(self, one.name) for one in dataclass_fields(self)}}
+        fields["roots"] = [asdict(root) for root in self.roots]
         fields["files"] = {path: [kept.sha256, kept.size, kept.offset] for path, kept in self.files.items()}
         return json.dumps(fields, indent=1) + "\n"
 

@@ -11,7 +11,7 @@ from isoscale.protocol.status import JobState, JobStatus
 from isoscale.runtime.control.executor_link import ADDRESS_FILE
 from isoscale.runtime.control.home import EXIT_ELSEWHERE
 
-__all__ = ["is_over", "status_after"]
+__all__ = ["is_over", "over_error", "status_after", "status_of"]
 
 #: by exit code
 _STATES: dict[int, JobState] = {0: "finished", EXIT_ELSEWHERE: "finished", 130: "stopped", 143: "stopped"}
@@ -26,12 +26,13 @@ def status_after(directory: Path) -> JobStatus | None:
         if (directory / "control" / ADDRESS_FILE).exists():
             return None
         summary = read_small_json(directory / "summary.json")
-        return _status(summary, directory)
+        return status_of(summary, str(directory / "final.pt"))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def _status(summary: Any, directory: Path) -> JobStatus:
+def status_of(summary: Any, result: str) -> JobStatus:
+    """What a summary says; `result`: where the result is if it does not say that. Raises what damaged ones raise."""
     job = summary["job"]
     # One that was broken off leaves no error.
     unhappy: JobState = "failed" if summary["error"] else "interrupted"
@@ -55,25 +56,28 @@ def _status(summary: Any, directory: Path) -> JobStatus:
     if summary.get("command"):
         found["command"] = str(summary["command"])
     if state == "finished":
-        found["result"] = str(summary.get("result") or directory / "final.pt")
+        found["result"] = str(summary.get("result") or result)
     return found
 
 
 def is_over(directory: Path) -> UserError | None:
     """For whoever wants something of a job that has ended; None if it has not, as far as its directory tells."""
     status = status_after(directory)
-    if status is None:
-        return None
+    return None if status is None else over_error("DIR", str(directory), status)
+
+
+def over_error(field: str, place: str, status: JobStatus) -> UserError:
+    """`place`: by what the run is known, as `field`."""
     problem = f"the job has {status['state']} at step {status['step']}"
-    remedy = f"isoscale resume {directory} goes on with it"
+    remedy = f"isoscale resume {place} goes on with it"
     match status["state"]:
         case "finished":
-            remedy = f"its result is {status['result']}; isoscale status {directory} tells more"
+            remedy = f"its result is {status['result']}; isoscale status {place} tells more"
         case "stopped":
             problem = f"the job was stopped at step {status['step']}"
         case "failed":
             problem += f" ({status['error']})"
-            remedy = f"see isoscale report {directory}; isoscale resume {directory} tries again"
+            remedy = f"see isoscale report {place}; isoscale resume {place} tries again"
         case _:
             problem = f"the job was interrupted at step {status['step']}"
-    return UserError(field="DIR", value=directory, problem=problem, remedy=remedy)
+    return UserError(field=field, value=place, problem=problem, remedy=remedy)

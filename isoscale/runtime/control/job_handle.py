@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, cast
@@ -46,14 +46,25 @@ class RequestRefusedError(IsoscaleError):
 
 
 class JobHandle:
+    #: what a person calls `place`, in errors
+    field = "DIR"
+
     def __init__(self, directory: str | Path, *, ca_file: Path | None = None, answer_s: float = 30.0) -> None:
         """Raises UserError if no job runs in `directory`, or its coordinator does not answer."""
         self.directory = Path(directory)
+        self._begin(ca_file, answer_s)
+
+    def _begin(self, ca_file: Path | None, answer_s: float) -> None:
         #: how long a reply may take
         self.answer_s = answer_s
         self._ca_file = ca_file
         #: a connection on which no reply is awaited; None after a call that got none
         self._socket: ClientConnection | None = self._connect()
+
+    @property
+    def place(self) -> str:
+        """The name of the run in messages: its directory, or its URL."""
+        return str(self.directory)
 
     def __enter__(self) -> JobHandle:
         return self
@@ -141,7 +152,7 @@ class JobHandle:
         """What the job holds, and by which grant it goes. Raises RequestRefusedError if no service runs it."""
         status = self.status()
         if "grant" not in status:
-            raise RequestRefusedError(f"{self.directory}: no service runs this job")
+            raise RequestRefusedError(f"{self.place}: no service runs this job")
         return status["grant"]
 
     def loss(self, within_s: float) -> str:
@@ -221,14 +232,14 @@ class JobHandle:
     def _answer_left_behind(self, request: int) -> dict[str, Any]:
         """What a coordinator that is gone has written down."""
         with contextlib.suppress(OSError):
-            for event in read_events(self.directory / "events.jsonl"):
+            for event in self._events_left_behind():
                 if event["event"] == "answered" and event["id"] == request:
                     return dict(event)
         raise UserError(
-            field="DIR",
-            value=self.directory,
+            field=self.field,
+            value=self.place,
             problem=f"its coordinator is gone and has not answered request {request}",
-            remedy=f"start another one, and ask again: isoscale resume {self.directory}",
+            remedy=f"start another one, and ask again: isoscale resume {self.place}",
         )
 
     def _ask(self, request: m.FromClient) -> dict[str, Any]:
@@ -240,7 +251,7 @@ class JobHandle:
         except BaseException as error:
             socket.close()
             if isinstance(error, OSError | WebSocketException):
-                raise absent(self.directory, asked=True) from None
+                raise self._absent(asked=True) from None
             raise
         self._socket = socket
         reply = m.decode_reply(frame if isinstance(frame, bytes) else frame.encode())
@@ -251,13 +262,28 @@ class JobHandle:
 
     def _connect(self) -> ClientConnection:
         """To the coordinator that the run's directory names now."""
+        url, token = self._find()
         try:
-            url, token = read_address(self.directory)
+            return open_socket(f"{url}/control", token, self._ca_file)
+        except (OSError, WebSocketException):
+            raise self._absent(asked=False) from None
+
+    # ---- where the run is: other places do these in their own way ----
+
+    def _find(self) -> tuple[str, str]:
+        """Address of the coordinator, and the run's token. Raises UserError."""
+        try:
+            found = read_address(self.directory)
         except UserError as nobody:
             raise (is_over(self.directory) or nobody) from None
         if (error := stopped(self.directory)) is not None:
             raise error  # it would take the connection, and never answer
-        try:
-            return open_socket(f"{url}/control", token, self._ca_file)
-        except (OSError, WebSocketException):
-            raise absent(self.directory) from None
+        return found
+
+    def _absent(self, *, asked: bool) -> UserError:
+        """The coordinator did not answer. `asked`: it was sent a request."""
+        return absent(self.directory, asked=asked)
+
+    def _events_left_behind(self) -> Iterator[dict[str, Any]]:
+        """Raises OSError."""
+        yield from read_events(self.directory / "events.jsonl")

@@ -47,8 +47,13 @@ class Attachment:
         return claim_term(self._storage, self._url)
 
     def take_over(self, known: int, token: str) -> int:
-        """The next term of a run of which this directory knows up to `known`. Raises UserError and OSError."""
+        """The next term of a run of which this directory knows up to `known`. Raises UserError and OSError.
+
+        A directory that a service has made knows of none, until its first coordinator has begun.
+        """
         terms = newest_terms(self._storage)
+        if known == terms.claimed == 0:
+            return self.begin(known, token)
         if terms.based > known:
             problem = f"the run has gone on elsewhere: term {terms.based}, and {known} is the last that is known here"
             raise UserError(field="DIR", value=self._url, problem=problem, remedy=f"isoscale resume {self._url}")

@@ -26,7 +26,7 @@ from isoscale.runtime.storage.pieces import GrowingFile
 from isoscale.runtime.storage.records import Address, written
 from isoscale.runtime.storage.restoring import fetch_result
 
-__all__ = ["Mirror", "SupersededError"]
+__all__ = ["Mirror"]
 
 _EVERY_S = 1.0
 #: how long the last words may take
@@ -60,11 +60,19 @@ class Mirror:
         """In the thread that talks to the storage, after all that was asked of it before."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
-    async def announce(self, url: str) -> None:
-        """Where executors of other machines find this coordinator. Raises OSError."""
+    async def announce(self, url: str, warn: Callable[[str], None], on_superseded: Callable[[], None]) -> None:
+        """Where executors of other machines find this coordinator."""
         record = written(Address(url=url, term=self.term))
-        await self.call(lambda: self._storage.write(names.of_term(self.term, names.ADDRESS), record))
-        await self.call(self.keep_all)
+        try:
+            await self.call(lambda: self._storage.write(names.of_term(self.term, names.ADDRESS), record))
+            await self.call(self.keep_all)
+        except OSError as error:
+            warn(self._is_away(error))
+        except SupersededError:
+            on_superseded()
+
+    def _is_away(self, error: OSError) -> str:
+        return f"{self.url} cannot be written ({error.strerror or error}); it is tried again"
 
     async def follow(
         self, server: ControlServer, warn: Callable[[str], None], on_superseded: Callable[[], None]
@@ -84,7 +92,7 @@ class Mirror:
                 return
             except OSError as error:
                 if not told:
-                    warn(f"{self.url} cannot be written ({error.strerror or error}); it is tried again")
+                    warn(self._is_away(error))
                 told = True
 
     def keep_all(self) -> None:
@@ -107,6 +115,13 @@ class Mirror:
 
     def keep_events(self) -> None:
         self._events.keep()
+
+    async def is_superseded(self) -> bool:
+        """Another coordinator has the job. False where the storage cannot tell."""
+        try:
+            return await self.call(lambda: is_superseded(self._storage, self.term))
+        except OSError:
+            return False
 
     async def fetch_result(self) -> str:
         """Put the job's result into its directory; why that cannot be, or ""."""

@@ -7,7 +7,8 @@ for what, is `runtime.membership`'s affair.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import msgspec
 
@@ -17,6 +18,7 @@ from isoscale.backends.system import born
 from isoscale.errors import IsoscaleError
 from isoscale.protocol import messages as m
 from isoscale.runtime.code.freezing import Frozen, what_changed
+from isoscale.runtime.coordinator.adoption import Introductions, Survivors, identity_of
 from isoscale.runtime.coordinator.processes import Processes
 from isoscale.runtime.coordinator.provenance import Provenance
 from isoscale.runtime.coordinator.remote import Remote
@@ -25,6 +27,9 @@ from isoscale.runtime.membership.state_machine import Membership
 from isoscale.types import Settings
 
 __all__ = ["Reception"]
+
+#: how often those who are awaited are looked for
+_LOOK_S = 0.02
 
 
 class Reception:
@@ -92,6 +97,26 @@ class Reception:
             identity = Identity(pid=hello.pid, born=born(hello.pid), machine=hello.machine)
             processes.adopt(executor, identity, hello.key)
         return not known
+
+    def adopt(self, found: Survivors, known: Mapping[int, dict[str, Any]]) -> None:
+        """Processes of this machine that an earlier coordinator has left behind, as it had written them down."""
+        for executor, pid in found.local.items():
+            fields = known[executor]
+            adopted = self._processes.adopt(executor, identity_of(fields), fields.get("key", ""))
+            if adopted and executor in found.starting:
+                self._membership.on_still_starting(executor, found.starting[executor][1], pid)
+
+    async def hear_from(self, executors: set[int], warn: Callable[[str], None]) -> None:
+        """Wait until all of them that are alive have come to this coordinator, but not for ever."""
+        wait = Introductions(self._settings.orphan_s, self._now())
+        while True:
+            local = {e for e in executors if e in self._processes}
+            mute = [e for e in local if not self._processes.is_stopped(e)]
+            awaited = local | (executors & self._remote.expected)
+            if not wait.goes_on(awaited, set(self.hellos), mute, self._now()):
+                return
+            warn(wait.warning)
+            await asyncio.sleep(_LOOK_S)
 
     def compare(self, executor: int, uses: m.Uses, *, gathers: bool) -> IsoscaleError | None:
         """What is wrong with what an executor runs and reads. One not introduced yet is refused when it is."""

@@ -23,7 +23,7 @@ _LOOK_S = 0.1
 #: bytes that one look reads, and how many looks there are after the end
 _PIECE = 2**20
 _LAST_LOOKS = 16
-#: looks without anything new for which news wait that should follow some output
+#: whole looks without anything new for which news wait that should follow some output
 _IDLE_LOOKS = 3
 
 
@@ -46,6 +46,8 @@ class Output:
         self._held = b""
         self._shown = 0
         self._idle_looks = 0
+        #: goes on when whoever waits for it is cancelled: the next look has what it read
+        self._reading: asyncio.Future[bytes] | None = None
         self._is_finished = False
 
     def moved(self, spec: JobSpec) -> None:
@@ -57,8 +59,10 @@ class Output:
         elsewhere = self._executor is not None and executor != self._executor
         if elsewhere or after < 0 or self._is_finished:
             show()
-        else:
-            self._news.append((after, show))
+            return
+        if not self._news:
+            self._idle_looks = 0  # those before say nothing of the output that these follow
+        self._news.append((after, show))
 
     async def follow(self, first: Callable[[], int | None]) -> None:
         """Until it is cancelled. `first` says whose output counts at the moment."""
@@ -72,7 +76,8 @@ class Output:
     async def finish(self) -> None:
         """Nobody prints any more: show the end."""
         for _ in range(_LAST_LOOKS):
-            if not await self._look():
+            is_new = self._reading is None
+            if not await self._look() and is_new:
                 break
         self._close()
         self._is_finished = True
@@ -91,12 +96,18 @@ class Output:
         """Whether there is more to read at once."""
         if self._executor is None:
             return False
-        data = await asyncio.to_thread(self._read)
+        if self._reading is None:
+            self._reading = asyncio.ensure_future(asyncio.to_thread(self._read))
+        data = await asyncio.shield(self._reading)
+        self._reading = None
         # Shown a look later than it is read: news of what came before it may still be on their way.
         self._show_held()
         self._held = data
-        self._idle_looks = 0 if data else self._idle_looks + 1
-        if self._idle_looks >= _IDLE_LOOKS:  # its output is not here: it is on another machine
+        if data:
+            self._idle_looks = 0
+        elif self._news:
+            self._idle_looks += 1
+        if self._idle_looks > _IDLE_LOOKS:  # its output is not here: it is on another machine
             self._show_news()
         return len(data) == _PIECE
 

@@ -3,6 +3,9 @@
 Serves the control socket (per-run token), starts and watches executor processes, keeps the event log, names
 checkpoints, and performs what the state machine says. Training never waits for it; if it dies, another one
 takes over (`resume_job`).
+
+Long because it is where all parts of a coordinator meet: tables of what is said, asked and to be done, and who is told.
+What has state or a rule of its own is a part.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import contextlib
 import functools
 import os
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,18 +30,19 @@ from isoscale.protocol import messages as m
 from isoscale.protocol.status import JobStatus
 from isoscale.runtime.code.freezing import code_kept_at
 from isoscale.runtime.control.directory import Control, memory_directory
-from isoscale.runtime.control.grants import under_service
 from isoscale.runtime.control.server import ControlServer, Security
-from isoscale.runtime.coordinator.adoption import Introductions, identity_of, survivors
+from isoscale.runtime.coordinator.adoption import survivors
 from isoscale.runtime.coordinator.attaching import Attachment
 from isoscale.runtime.coordinator.checkpoint_book import CheckpointBook
+from isoscale.runtime.coordinator.checkpoints import Checkpoints, Published
 from isoscale.runtime.coordinator.conclusion import conclude, how_it_ended
+from isoscale.runtime.coordinator.grantee import Grantee
 from isoscale.runtime.coordinator.holdings import Holdings
 from isoscale.runtime.coordinator.interrupts import Interrupts
 from isoscale.runtime.coordinator.journal import Journal, Observer, RunResult
 from isoscale.runtime.coordinator.lateness import Lateness
 from isoscale.runtime.coordinator.liveness import KillReason, Liveness
-from isoscale.runtime.coordinator.mirror import Mirror, SupersededError
+from isoscale.runtime.coordinator.mirror import Mirror
 from isoscale.runtime.coordinator.own_time import OwnTime
 from isoscale.runtime.coordinator.processes import FAREWELL_S, Processes
 from isoscale.runtime.coordinator.reception import Reception
@@ -46,7 +50,7 @@ from isoscale.runtime.coordinator.remote import Remote
 from isoscale.runtime.coordinator.residence import Residence
 from isoscale.runtime.coordinator.script_output import Output
 from isoscale.runtime.coordinator.status import status_of
-from isoscale.runtime.coordinator.stored_book import StoredBook
+from isoscale.runtime.coordinator.terms import terms_of
 from isoscale.runtime.coordinator.watch import Watch
 from isoscale.runtime.membership.desk import Desk
 from isoscale.runtime.membership.dispatch import dispatch, may_say
@@ -64,17 +68,13 @@ from isoscale.runtime.membership.instructions import (
     Tell,
 )
 from isoscale.runtime.membership.progress import Progress
-from isoscale.runtime.membership.reclaim import Reclaim
-from isoscale.runtime.membership.scale_request import parse_target
 from isoscale.runtime.membership.state_machine import Membership
 from isoscale.runtime.membership.target import Goal, PlanEntry
-from isoscale.types import JobSpec, Level, Settings, Whereabouts
+from isoscale.types import JobSpec, Settings, Whereabouts
 
 __all__ = ["Coordinator"]
 
 _TICK_S = 0.2
-#: settings that the log tells: how long things may take, and what there should be
-_TOLD = ("heartbeat_s", "lost_after_s", "stalled_after_s", "checkpoint_every", "spares", "spawn")
 
 
 class Coordinator:
@@ -99,7 +99,7 @@ class Coordinator:
             spec,
             settings,
             Goal(devices, [PlanEntry(step, wanted) for step, wanted in plan]),
-            functools.partial(_level_differences, spec.determinism),
+            functools.partial(differences, level=spec.determinism),
             store=str(control.meeting_place()),
         )
         self._time = OwnTime(clock, _TICK_S)
@@ -124,27 +124,25 @@ class Coordinator:
         self._server.on_joining = self.reception.welcome_joining
         self._server.on_message = self._on_message
         self._server.on_request = self._on_request
-        self._checkpoints: CheckpointBook | StoredBook = CheckpointBook(
-            spec, settings.keep_checkpoints, self._residence.home.find, self._warn
-        )
+        book = CheckpointBook(spec, settings.keep_checkpoints, self._residence.home.find, self._warn)
+        self._checkpoints = Checkpoints(book, clock, self._processes.spawn, self._warn)
         #: where machines share no disk
         self._mirror: Mirror | None = None
         #: another coordinator has the job now
         self._is_superseded = False
         self._outcome: asyncio.Future[Done | Fail | Stop] = asyncio.get_running_loop().create_future()
         self._warnings: deque[str] = deque(maxlen=5)
-        #: what the last checkpoint took to write
-        self._write_s = 0.0
         #: when the last step was committed
         self._stepped_at = self._time.now()
         here = os.path.relpath(spec.out)
         go_on = f"isoscale resume {spec.out if here.startswith('..') else here}"
         self._desk = Desk(self.membership, self._progress, go_on)
         #: where a cluster service grants the job its devices
-        self._holdings: Holdings | None = None
+        self._grantee: Grantee | None = None
         if settings.granted:
-            self._holdings = Holdings(lambda: self._residence.place, self._processes, self.membership)
-            self._desk.lets_go = self._holdings.lets_go
+            holdings = Holdings(lambda: self._residence.place, self._processes, self.membership)
+            self._grantee = Grantee(holdings, self.membership, self._desk, self._residence)
+            self._desk.lets_go = holdings.lets_go
         #: what happened before it was clear who is alive, to be looked at then; None at all other times
         self._deferred: list[Callable[[], list[Instruction]]] | None = None
 
@@ -156,7 +154,7 @@ class Coordinator:
             self._warn(warning)
         keep, place = self._settings.keep_checkpoints, self._residence.place
         self._mirror = attachment.mirror(place, self._control.term, keep)
-        self._checkpoints = StoredBook(self.membership.spec, self._mirror, self._warn)
+        self._checkpoints.use(self._mirror, self.membership.spec)
         self._processes.storage = self._mirror.url
 
     async def run(self, begin: Callable[[], Awaitable[None]], *, heed_signals: bool = False) -> RunResult:
@@ -168,10 +166,12 @@ class Coordinator:
             try:
                 self._control.announce(url)
                 self._residence.save_job(self.membership.goal)
-                self._journal.write("coordinator_started", pid=os.getpid(), **self._terms())
+                terms = terms_of(self.membership.spec, self._settings, self.membership.goal, self._control.term)
+                self._journal.write("coordinator_started", pid=os.getpid(), **terms)
                 self._tell_code()
                 if self._mirror is not None:
-                    await self._begin_mirror(self._mirror, url)
+                    await self._mirror.announce(url, self._warn, self._on_superseded)
+                    self._processes.spawn(self._mirror.follow(self._server, self._warn, self._on_superseded))
                 journal = self._journal
                 left_open = journal.open_requests.values()
                 self._perform(self._desk.adopt(left_open, journal.last_request, self._time.now()))
@@ -201,34 +201,13 @@ class Coordinator:
                 self._control.close()
         return self._journal.result
 
-    def _terms(self) -> dict[str, Any]:
-        """On what terms this coordinator begins: whoever reads the log holds the rest of it against them."""
-        goal, settings = self.membership.goal, self._settings
-        return {
-            "term": self._control.term,
-            "command": settings.command,
-            "determinism": self.membership.spec.determinism,
-            "target": str(goal.target),
-            "plan": [[entry.step, str(entry.devices)] for entry in goal.plan],
-            "set_aside": [one.executor for one in goal.aside],
-            "settings": {name: getattr(settings, name) for name in _TOLD},
-        }
-
-    async def _begin_mirror(self, mirror: Mirror, url: str) -> None:
-        try:
-            await mirror.announce(url)
-        except OSError as error:
-            self._warn(f"{mirror.url} cannot be written ({error.strerror or error}); it is tried again")
-        except SupersededError:
-            self._on_superseded()
-        self._processes.spawn(mirror.follow(self._server, self._warn, self._on_superseded))
-
     def _on_superseded(self) -> None:
+        self._perform([self._superseded()])
+
+    def _superseded(self) -> Fail:
         self._is_superseded = True
-        error = IsoscaleError(
-            f"another coordinator has taken the job over (after term {self._control.term}); executors are left to it"
-        )
-        self._perform([Fail(error=error)])
+        text = f"another coordinator has taken the job over (after term {self._control.term})"
+        return Fail(error=IsoscaleError(f"{text}; executors are left to it"))
 
     # ---- ways to begin ----
 
@@ -238,30 +217,22 @@ class Coordinator:
 
     def _ends_at_once(self) -> bool:
         """Nobody trains, and the newest grant is of nothing."""
-        if self._holdings is None or self._holdings.look().devices:
+        if self._grantee is None or self._grantee.has_devices():
             return False
-        self._perform(self._desk.on_pause("nothing is granted", self._time.now())[1])
+        self._perform(self._grantee.begin_with_nothing(self._time.now()))
         return True
 
     async def begin_from_checkpoint(self) -> None:
         """From the newest whole checkpoint that fits the job; none at all is the user's mistake."""
-        if self._ends_at_once():
-            return
-        self._begin_at(*await self._newest(required=True), "resumed")
-
-    async def _newest(self, *, required: bool) -> tuple[str, int]:
-        book = self._checkpoints
-        if isinstance(book, StoredBook):
-            return await book.newest_checked(required=required)
-        return book.newest(required=required)
+        if not self._ends_at_once():
+            self._begin_at(*await self._checkpoints.newest_checked(required=True), "resumed")
 
     def _begin_at(self, path: str, step: int, reason: str) -> None:
         """Nobody holds the job's state any more."""
         headway = self.membership.headway
         self._journal.write("restart", step=step, reached=headway.reached, reason=reason, attempt=headway.attempts)
         self._journal.rewind(step)
-        self.membership.batches, self.membership.reached = self._journal.batches, self._journal.reached
-        self._perform(self.membership.begin(path, step))
+        self._perform(self.membership.begin(path, step, self._journal.batches, self._journal.reached))
 
     async def take_over(self) -> None:
         """Find out who is alive, wait until they have said how far they are, and go on."""
@@ -273,24 +244,18 @@ class Coordinator:
         if not found.local and result and self._journal.result.step <= result["step"]:
             # Whoever waits on another machine to hear that it is over shall come and hear it.
             self.membership.on_over()
-            await self._hear_from(found.remote)
+            await self.reception.hear_from(found.remote, self._warn)
             self._journal.result.step = result["step"]
             self._outcome.set_result(Done(**result))
             return
         if not found.local and not found.remote:
-            if self._ends_at_once():
-                return
-            self._begin_at(*await self._newest(required=False), "a new coordinator found no executor")
+            if not self._ends_at_once():
+                newest = await self._checkpoints.newest_checked(required=False)
+                self._begin_at(*newest, "a new coordinator found no executor")
             return
         self._deferred, self._desk.is_ready = [], False
-        for executor, pid in found.local.items():
-            fields = known[executor]
-            if (
-                self._processes.adopt(executor, identity_of(fields), fields.get("key", ""))
-                and executor in found.starting
-            ):
-                self.membership.on_still_starting(executor, found.starting[executor][1], pid)
-        await self._hear_from({*found.ready, *found.remote})
+        self.reception.adopt(found, known)
+        await self.reception.hear_from({*found.ready, *found.remote}, self._warn)
         for executor in found.ready:
             if executor in self._processes and executor not in self.reception.hellos:
                 self._kill(executor, KillReason("it did not come to its new coordinator"))
@@ -299,21 +264,8 @@ class Coordinator:
         self._perform(self.membership.adopted(saved_digest=result.get("digest", "")))
         for work in deferred:
             self._perform(work())
-        if self._holdings is not None and (self._holdings.strangers() or not self._holdings.look().devices):
-            self._perform(self._obey(self._holdings, "granted before this coordinator came")[1])
-
-    async def _hear_from(self, executors: set[int]) -> None:
-        """Wait until all of them that are alive have come to this coordinator, but not for ever."""
-        wait = Introductions(self._settings.orphan_s, self._time.now())
-        while True:
-            local = {e for e in executors if e in self._processes}
-            mute = [e for e in local if not self._processes.is_stopped(e)]
-            awaited = local | (executors & self._remote.expected)
-            if not wait.goes_on(awaited, set(self.reception.hellos), mute, self._time.now()):
-                return
-            if wait.warning:
-                self._warn(wait.warning)
-            await asyncio.sleep(0.02)
+        if self._grantee is not None:
+            self._perform(self._grantee.catch_up(self._time.now()))
 
     # ---- processes ----
 
@@ -322,7 +274,8 @@ class Coordinator:
         if newcomer:
             self._processes.spawn(self._tell_changes())
         try:
-            pid = await self._processes.start(executor, kind, newcomer=newcomer)
+            aside = newcomer and not self.membership.is_short
+            pid = await self._processes.start(executor, kind, newcomer=aside)
         except StartError as error:
             self._do(functools.partial(self.membership.on_lost, executor, str(error)))
             return
@@ -330,7 +283,7 @@ class Coordinator:
             return  # it came too late: whatever is still there is ended with the job
         self._perform(self.membership.on_started(executor, pid))
         self._save_executors()
-        if self._holdings is not None and not self._holdings.allows(executor):
+        if self._grantee is not None and not self._grantee.holdings.allows(executor):
             self._kill(executor, KillReason("its device was taken back while it was started"))
 
     def _on_ended(self, executor: int, reason: str, output: str, where: Whereabouts | None) -> None:
@@ -412,17 +365,39 @@ class Coordinator:
     # ---- connections ----
 
     def _on_message(self, executor: int, message: m.FromExecutor) -> None:
-        membership, journal = self.membership, self._journal
-        if not may_say(membership, executor, message):
+        if not may_say(self.membership, executor, message):
             return
+        if isinstance(message, m.Fact):
+            self._on_fact(executor, message)
+        else:
+            self._on_report(executor, message)
+
+    def _on_report(self, executor: int, message: m.Report) -> None:
+        """Of itself."""
+        membership = self.membership
         match message:
             case m.Hello() | m.Rejoin():
                 self._on_introduction(executor, message)
             case m.Beat():
                 self._late(executor, message.at)
-                journal.on_beat(executor, membership.current, message)
+                self._journal.on_beat(executor, membership.current, message)
                 if self._deferred is None:
                     self._perform(membership.on_beat(executor, message))
+            case m.Uses():
+                gathers = membership.phase == "gathering" and self._deferred is None
+                self._object(executor, self.reception.compare(executor, message, gathers=gathers))
+            case m.Landed():
+                self._do(lambda: dispatch(membership, executor, message, self._time.now()))
+                self._object(executor, self.reception.provenance.joined(executor))
+            case m.Left():
+                pass  # its process ends, which is what counts
+            case _:
+                self._do(lambda: dispatch(membership, executor, message, self._time.now()))
+
+    def _on_fact(self, executor: int, message: m.Fact) -> None:
+        """Of the job: into the log, and to those who asked for it."""
+        membership, journal = self.membership, self._journal
+        match message:
             case m.StepDone():
                 self._stepped_at = self._time.now()
                 membership.on_step(message.step, message.seconds)
@@ -430,7 +405,8 @@ class Coordinator:
             case m.Declared():
                 membership.declared = message
                 journal.on_declared(message)
-                self._ask_for_granted_batch()
+                if self._grantee is not None:
+                    self._perform(self._grantee.ask_for_batch(journal.result.batch_size, self._time.now()))
             case m.Rebatched():
                 journal.on_rebatched(message)
                 if message.error and not message.request:
@@ -446,7 +422,7 @@ class Coordinator:
             case m.Recorded():
                 journal.on_recorded(message)
             case m.CheckpointWritten() if not self.reception.provenance.spoiled:
-                self._publish(executor, message)
+                self._checkpoints.publish(message, functools.partial(self._published, executor, message))
             case m.CheckpointFailed():
                 self._warn(message.reason)
                 self._perform(self._desk.on_no_checkpoint(executor, message.reason))
@@ -456,16 +432,6 @@ class Coordinator:
                 journal.result.saved = self._residence.elsewhere(self._residence.place / message.path)
                 journal.write("checkpoint", step=message.step, path=message.path, seconds=message.seconds)
                 self._do(membership.on_result_saved)
-            case m.Uses():
-                gathers = membership.phase == "gathering" and self._deferred is None
-                self._object(executor, self.reception.compare(executor, message, gathers=gathers))
-            case m.Landed():
-                self._do(lambda: dispatch(membership, executor, message, self._time.now()))
-                self._object(executor, self.reception.provenance.joined(executor))
-            case m.Left():
-                pass  # its process ends, which is what counts
-            case _:
-                self._do(lambda: dispatch(membership, executor, message, self._time.now()))
 
     def _late(self, executor: int, at: float) -> float:
         """How long ago an executor wrote this."""
@@ -503,91 +469,37 @@ class Coordinator:
 
     def _accept(self, request: m.FromClient) -> tuple[int | None, list[Instruction]]:
         """Where a service runs the job, nobody else changes its devices. Raises UserError."""
-        holdings = self._holdings
-        if isinstance(request, m.Grant):
-            if holdings is None:
-                remedy = "scale it: isoscale scale DIR"
-                raise UserError(field="grant", value=request.number, problem="no service runs this job", remedy=remedy)
-            return self._on_grant(holdings, request)
-        if holdings is not None and isinstance(request, m.Scale | m.Stop):
-            verb = "scale" if isinstance(request, m.Scale) else "cancel" if request.now else "pause"
-            raise under_service("DIR", self._residence.place, holdings.grant.job, verb)
-        return self._desk.on_request(request, self._time.now())
-
-    def _on_grant(self, holdings: Holdings, request: m.Grant) -> tuple[int, list[Instruction]]:
-        newest = holdings.look().number
-        if request.number != newest:
-            remedy = "write a grant down before it is sent" if request.number > newest else "obey the newest one"
-            problem = f"the newest grant on the disk is {newest}"
-            raise UserError(field="grant", value=request.number, problem=problem, remedy=remedy)
-        if request.cancel:
-            return self._desk.on_cancel(request.reason, self._time.now())
-        answer = self._obey(holdings, request.reason, request.within_s)
+        now, grantee = self._time.now(), self._grantee
+        if not isinstance(request, m.Grant):
+            if grantee is not None:
+                grantee.check(request)
+            return self._desk.on_request(request, now)
+        if grantee is None:
+            remedy = "scale it: isoscale scale DIR"
+            raise UserError(field="grant", value=request.number, problem="no service runs this job", remedy=remedy)
+        answer = grantee.on_grant(request, now)
         self._processes.spawn(self._at_once())
         return answer
-
-    def _obey(self, holdings: Holdings, reason: str, within_s: float | None = None) -> tuple[int, list[Instruction]]:
-        """Go over to the granted devices. Those that were taken back must be free in time, if one is given."""
-        now, grant, away = self._time.now(), holdings.grant, holdings.strangers()
-        members = self.membership.members
-        holdings.reclaim = None
-        # In time: nobody who has the state would be left to hand it over.
-        if grant.target is None or (within_s is not None and members and set(members) <= set(away)):
-            return self._desk.on_pause(reason, now, within_s)
-        target = parse_target(str(grant.target), self.membership.goal.target, self.membership.spec)
-        if within_s is not None and away:
-            holdings.reclaim = Reclaim(now + within_s, writes=False)
-        holdings.open_batch()  # it goes with the devices
-        return self._desk.on_grant(target, away, reason, now, grant.batch)
-
-    def _ask_for_granted_batch(self) -> None:
-        """The grant that this coordinator began by may name a batch size; nobody knew then whether it is allowed."""
-        if (holdings := self._holdings) is None or (size := holdings.open_batch()) is None:
-            return
-        if size != self._journal.result.batch_size:
-            self._perform(self._desk.on_granted_batch(size, "granted", self._time.now()))
 
     async def _at_once(self) -> None:
         self._keep_time(self._time.now())
 
     def _keep_time(self, now: float) -> None:
-        """Devices are wanted back: whoever cannot leave in time is ended, and those who stay do the step again."""
-        holdings = self._holdings
-        if holdings is None or holdings.reclaim is None or self._outcome.done():
-            return
-        late, progress = holdings.strangers(), self._progress()
-        if late and not holdings.reclaim.is_over(now) and not holdings.reclaim.is_hopeless(progress, now):
-            return
-        holdings.reclaim = None
-        if set(late) & set(self.membership.members):
-            self._desk.abandoned_s += progress.since_step_s
-        for executor in late:
-            self._kill(executor, KillReason("its device is wanted back before it could leave"))
+        """Devices that are wanted back are free in time: those who stay do the step again."""
+        if self._grantee is not None and not self._outcome.done():
+            for executor in self._grantee.overdue(self._progress(), now):
+                self._kill(executor, KillReason("its device is wanted back before it could leave"))
 
     def _on_signal(self, name: str, code: int) -> None:
         limit_s = self._settings.notice_s if name == "SIGTERM" else None
         self._perform(self._desk.on_signal(name, code, self._time.now(), limit_s))
 
-    def _publish(self, executor: int, message: m.CheckpointWritten) -> None:
-        if self._mirror is not None:
-            self._processes.spawn(self._publish_stored(self._mirror, executor, message))
-        else:
-            self._published(executor, message, self._checkpoints.publish(message, self._clock.monotonic()))
-
-    async def _publish_stored(self, mirror: Mirror, executor: int, message: m.CheckpointWritten) -> None:
-        now = self._clock.monotonic()
-        published = await mirror.call(lambda: self._checkpoints.publish(message, now))
-        if isinstance(published, str):
-            self._warn(published)
-        self._published(executor, message, published)
-
-    def _published(self, executor: int, message: m.CheckpointWritten, published: dict[str, Any] | str) -> None:
+    def _published(self, executor: int, message: m.CheckpointWritten, published: Published) -> None:
         if isinstance(published, str):
             self._perform(self._desk.on_no_checkpoint(executor, published))
-            return
-        self._write_s = message.seconds
-        self._journal.write("checkpoint", **published)
-        self._perform(self._desk.on_checkpoint(executor, message, published["path"]))
+        else:
+            self._journal.write("checkpoint", **published)
+            self._perform(self._desk.on_checkpoint(executor, message, published["path"]))
 
     def _progress(self) -> Progress:
         membership = self.membership
@@ -597,7 +509,7 @@ class Coordinator:
             is_training=membership.phase == "training" or self._deferred is not None,
             step_s=membership.step_s,
             since_step_s=self._time.now() - self._stepped_at,
-            write_s=self._write_s,
+            write_s=self._checkpoints.write_s,
         )
 
     def status(self) -> JobStatus:
@@ -607,13 +519,13 @@ class Coordinator:
             self._journal.result,
             term=self._control.term,
             silences={executor: self._server.silent_for(executor, now) for executor in self.reception.hellos},
-            checkpoint=self._checkpoints.last_with_age(self._clock.monotonic()),
+            checkpoint=self._checkpoints.last_with_age(),
             messages=list(self._warnings),
             requests=self._desk.shown(now),
         )
-        if self._holdings is not None:
+        if self._grantee is not None:
             unsaved = max(0, self._journal.result.step - self._checkpoints.saved)
-            status["grant"] = self._holdings.status(self._desk.abandoned_s, self._write_s, unsaved)
+            status["grant"] = self._grantee.holdings.status(self._desk.abandoned_s, self._checkpoints.write_s, unsaved)
         return status
 
     # ---- instructions ----
@@ -635,16 +547,7 @@ class Coordinator:
                 case Kill():
                     self._kill(instruction.executor, KillReason(instruction.reason))
                 case Emit():
-                    if instruction.event == "warning":
-                        self._warn(instruction.fields["message"])
-                        continue
-                    self._journal.write(instruction.event, **instruction.fields)
-                    if instruction.event == "straggler" and instruction.fields["set_aside"]:
-                        self._residence.save_job(self.membership.goal)
-                        if self._holdings is not None:
-                            self._holdings.set_aside(instruction.fields["set_aside"], "slow: set aside")
-                    if instruction.event == "generation" and not self.membership.sealed:
-                        self._observer.on_begin(len(instruction.fields["members"]))
+                    self._emit(instruction.event, instruction.fields)
                 case Restart():
                     self._restart(instruction)
                 case Ask():
@@ -653,8 +556,20 @@ class Coordinator:
                     if not self._outcome.done():
                         self._outcome.set_result(instruction)
 
+    def _emit(self, event: str, fields: dict[str, Any]) -> None:
+        if event == "warning":
+            self._warn(fields["message"])
+            return
+        self._journal.write(event, **fields)
+        if event == "straggler" and fields["set_aside"]:
+            self._residence.save_job(self.membership.goal)
+            if self._grantee is not None:
+                self._grantee.holdings.set_aside(fields["set_aside"], "slow: set aside")
+        if event == "generation" and not self.membership.sealed:
+            self._observer.on_begin(len(fields["members"]))
+
     def _restart(self, restart: Restart) -> None:
-        path, step = self._checkpoints.newest(required=False)
+        path, step = self._checkpoints.newest()
         self._warn(f"{restart.reason}; going on from {f'the checkpoint of step {step}' if step else 'the beginning'}")
         self._begin_at(path, step, restart.reason)
 
@@ -668,7 +583,11 @@ class Coordinator:
         result = self._journal.result
         result.seconds = self._clock.monotonic() - started
         if self._mirror is not None and isinstance(outcome, Done):
-            self._warn(await self._mirror.fetch_result())
+            if await self._mirror.is_superseded():
+                # Its executors ended the job while it slept: the result is the other one's to tell.
+                outcome = self._superseded()
+            else:
+                self._warn(await self._mirror.fetch_result())
         last = conclude(result, outcome, rescued=self._residence.is_rescue(result.saved))
         self._journal.write(last.event, **last.fields)
         if isinstance(outcome, Done):
@@ -677,7 +596,3 @@ class Coordinator:
                 if not self.membership.has_finished(executor):
                     self._processes.kill(executor)  # a spare, a newcomer, or one that nobody needs any more
             await self._processes.ended(FAREWELL_S)
-
-
-def _level_differences(level: Level, mine: Mapping[str, str], theirs: Mapping[str, str]) -> tuple[str, ...]:
-    return differences(mine, theirs, level)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from isoscale.protocol.status import ExecutorStatus, JobState, JobStatus, RequestStatus
 from isoscale.runtime.coordinator.journal import RunResult
+from isoscale.runtime.membership.rescaling import BEGINNINGS
 from isoscale.runtime.membership.state_machine import Membership, Phase
 from isoscale.types import Placement
 
@@ -32,11 +33,13 @@ def status_of(
 ) -> JobStatus:
     attempt, declared = membership.attempt, membership.declared
     state, pending = _STATES[membership.phase], None
-    if attempt is not None:
+    if membership.phase == "training" and not membership.sealed:
+        # In its first generation nothing is recovered: scripts begin, and groups are formed.
+        state = "starting" if membership.reason in BEGINNINGS else "recovering"
+        pending = membership.reason
+    elif attempt is not None:
         state = "rescaling"
         pending = f"generation {attempt.generation}: {len(attempt.members)} executors ({attempt.reason})"
-    elif membership.phase == "training" and not membership.sealed:
-        state, pending = "recovering", membership.reason
     elif (pause := membership.pause_s()) > 0:
         pending = f"executors were lost before they were of use; others are started in {pause:.0f} s"
     placement = Placement(shares=membership.shares) if membership.shares else None

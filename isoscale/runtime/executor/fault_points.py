@@ -184,9 +184,9 @@ def _in_exchange(trigger: _Trigger) -> None:
 
 
 def _in_contexts(trigger: _Trigger) -> None:
-    from isoscale.runtime.transport import gloo as collective
+    from isoscale.core.sharing import Sharing
 
-    trigger.before(collective.GlooExchange, "start_gather_bytes")
+    trigger.before(Sharing, "message")
 
 
 def _at_seal(trigger: _Trigger) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from isoscale.backends.system import restore_session
 from isoscale.clock import Instant
 from isoscale.core.audit import AuditSample
 from isoscale.core.reduction.exchange import Exchange, ExchangeBrokenError
@@ -109,6 +110,7 @@ class Member:
 
     def begin(self, order: m.Begin) -> Exchange:
         """A member of the first generation, with the others."""
+        restore_session()  # it may have been a spare of executors that are all gone
         self.orders.tell(lambda state: state.begin(order))
         if order.checkpoint:
             self.newcomer.staged = self.read_checkpoint(order.checkpoint)
@@ -151,7 +153,6 @@ class Member:
             self.writer.last(loop, loader, self.generation)
         if loop.at_end():
             return
-        self.switching.make_room(loop, loader)
         while True:
             self.orders.tell(lambda state: state.arrived(loop.step))
             if self.writer.arrive(loop, loader, self.generation):

@@ -8,17 +8,22 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from isoscale.backends.system import restore_priority
 from isoscale.core.reduction.exchange import Exchange, ExchangeBrokenError
 from isoscale.errors import IsoscaleError
 from isoscale.runtime.executor.orders import Orders
-from isoscale.runtime.executor.state_transfer import Handover
+from isoscale.runtime.executor.state_transfer import receive_state
 from isoscale.runtime.training.loader import Loader
 from isoscale.runtime.training.loop import TrainingLoop
 from isoscale.runtime.training.snapshot import epoch_of, is_place_of, load_snapshot, position_of
 from isoscale.runtime.training.speed import Pace
 
 __all__ = ["Newcomer"]
+
+#: bytes that are used at once, less than the allocator gives back, and in all; how many times the parameters' bytes
+_BLOCK, _MOST, _USES = 2**24, 2**30, 3
 
 
 class Newcomer:
@@ -36,10 +41,20 @@ class Newcomer:
     def hold(self) -> int | None:
         """Wait for the job's state, if this executor comes later; the epoch to go on in."""
         if self._orders.ask(lambda state: state.phase) == "approaching":
+            self._use_memory()
             self._orders.tell(lambda state: state.hold())
             while self.staged is None:
                 self.receive_state()
         return epoch_of(self.staged) if self.staged is not None else None
+
+    def _use_memory(self) -> None:
+        """As much as gradients, buckets and an optimizer need is used once now: the first use of memory takes longer
+        than what is done with it, and the others would wait. The allocator keeps it (`backends.local.ALLOCATOR`)."""
+        params = [param for model in self.loop.engine.models for param in model.params if param.device.type == "cpu"]
+        size = sum(param.nbytes for param in params if param.nbytes < _BLOCK)
+        blocks = [torch.empty(_BLOCK, dtype=torch.uint8) for _ in range(min(_USES * size, _MOST) // _BLOCK)]
+        for block in blocks:
+            block.zero_()
 
     def receive_state(self) -> None:
         """Once; it is tried again with the next generation that is prepared."""
@@ -49,8 +64,9 @@ class Newcomer:
             return
         source = order.senders[order.index]
         group = formed.handover if source < 0 else formed.exchange.group
+        restore_priority()  # the others are about to wait for this one
         try:
-            staged = Handover.receive(group, max(source, 0))
+            staged = receive_state(group, max(source, 0))
         except ExchangeBrokenError:
             self._orders.tell(lambda state: state.not_received(order))
             return
@@ -83,7 +99,6 @@ class Newcomer:
         self.staged = None
         loop.approaching = False
         if self._landing is not None:
-            restore_priority()
             loop.engine.use(self._landing)
             self._landing = None
             self._orders.tell(lambda state: state.landed())

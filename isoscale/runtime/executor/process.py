@@ -180,7 +180,12 @@ def _training(
         loop.main_objects.close()  # before anybody is told of the end: what is left of the job is ended then
         member.finish(finished)
         final = loop
-        member.wait_dismissed(lambda: result.save_result(final, member.link, home, finished, depot))
+
+        def save_instead() -> None:
+            final.tell_left()
+            result.save_result(final, member.link, home, finished, depot)
+
+        member.wait_dismissed(save_instead)
     except Leaving as leaving:
         if loop is not None:
             loop.main_objects.close()

@@ -47,6 +47,7 @@ class Recoveries:
         while found is None:
             found = self._meet(self._orders.wait(lambda state: state.take_recovery()), left)
         self.loop.audit_after_recovery(self._newest_step)
+        self.loop.main_objects.recovered()
         self._pace.restart()
         return found
 

@@ -202,13 +202,6 @@ class MemberState:
             return Meet(self.recover)
         return GoOver(self.next.order) if self.next is not None and self.next.switch is not None else None
 
-    def hands_state(self) -> bool:
-        """Will this executor send the state to somebody in the change that is being prepared?"""
-        if self.next is None:
-            return False
-        order = self.next.order
-        return order.sender == self.executor or (order.index >= 0 and order.index in order.senders.values())
-
     def go_out(self, order: m.Prepare) -> list[Instruction]:
         """It is no member of the next generation: stay, with the state, until the others have sealed a step."""
         self.phase = "leaving"

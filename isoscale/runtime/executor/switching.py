@@ -13,7 +13,7 @@ from isoscale.protocol import messages as m
 from isoscale.runtime.executor.instructions import GoOver, Pause
 from isoscale.runtime.executor.orders import Formed, Orders
 from isoscale.runtime.executor.recovery import Recoveries
-from isoscale.runtime.executor.state_transfer import Handover
+from isoscale.runtime.executor.state_transfer import send_state
 from isoscale.runtime.training.loader import Loader
 from isoscale.runtime.training.loop import TrainingLoop
 from isoscale.runtime.training.speed import Pace
@@ -28,12 +28,6 @@ class Switching:
         self._orders = orders
         self._recoveries = recoveries
         self._pace = pace
-        self._handover = Handover()
-
-    def make_room(self, loop: TrainingLoop, loader: Loader) -> None:
-        """For the state, if a change is being prepared in which this executor sends it."""
-        if self._orders.ask(lambda state: state.hands_state()):
-            self._handover.make_room(loop, loader)
 
     def hold_for_plan(self, loop: TrainingLoop, loader: Loader, interrupted: Callable[[], bool]) -> None:
         """All wait for the plan's change before the next step. `interrupted`: there is something else to do first."""
@@ -60,7 +54,7 @@ class Switching:
             return  # another order has overtaken this one
         targets = [i for i, source in order.senders.items() if source == order.index]
         if targets:
-            self._handover.send(formed.exchange.group, targets, loop, loader)
+            send_state(formed.exchange.group, targets, loop, loader)
         pause = Pause(left.unix, left.unix_now(), waited_s)
         self._orders.tell(lambda state: state.switched(order, pause))
         loop.engine.use(formed.exchange)
@@ -72,6 +66,6 @@ class Switching:
         """One who leaves stays, with the state, until the others have sealed a step without it."""
         self._orders.tell(lambda state: state.go_out(order))
         if formed is not None and formed.handover is not None:
-            self._handover.send(formed.handover, range(1, len(order.senders) + 1), loop, loader)
+            send_state(formed.handover, range(1, len(order.senders) + 1), loop, loader)
         loop.main_objects.close()  # the others train on meanwhile
         self._orders.wait(lambda state: state.recover)  # or Leaving

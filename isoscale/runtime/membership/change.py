@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from isoscale.protocol import messages as m
 from isoscale.runtime.membership.roster import Wanted
 
-__all__ = ["Attempt", "Change", "change_towards", "pause_of"]
+__all__ = ["Attempt", "Change", "Orphaned", "change_towards", "pause_of"]
 
 #: a newcomer that has got the state has said so within this
 _RECEIPT_S = 3.0
@@ -64,16 +64,36 @@ class Attempt:
     switch_sent: bool = False
     #: newcomers that have got the state
     received: set[int] = field(default_factory=set)
-    #: why nobody is known to hold the state any more, and since when; a newcomer may still say that it has got it
-    orphaned: str = ""
-    orphaned_at: float | None = None
     #: who has gone over: unix seconds of leaving the old and of starting in the new generation, seconds waited
     switched: dict[int, m.Switched] = field(default_factory=dict)
 
-    def is_lost(self, now: float) -> bool:
+    def leads_to(self, change: Change) -> bool:
+        """It is what this change asks for."""
+        return (self.members, self.leaving, self.at_step) == (change.members, change.leaving, change.at_step)
+
+
+@dataclass(slots=True)
+class Orphaned:
+    """Nobody is known to hold the job's state any more. A newcomer may have got it, and be about to say so."""
+
+    reason: str = ""
+    _since: float | None = None
+
+    def __bool__(self) -> bool:
+        """Is it so?"""
+        return bool(self.reason)
+
+    def begin(self, reason: str) -> None:
+        """The first reason counts."""
+        self.reason = self.reason or reason
+
+    def is_overdue(self, now: float) -> bool:
         """Nobody has said in all this time that it has got the state."""
-        self.orphaned_at = now if self.orphaned_at is None else self.orphaned_at
-        return now - self.orphaned_at >= _RECEIPT_S
+        self._since = now if self._since is None else self._since
+        return now - self._since >= _RECEIPT_S
+
+    def end(self) -> None:
+        self.reason, self._since = "", None
 
 
 def pause_of(switched: dict[int, m.Switched]) -> tuple[float, float]:

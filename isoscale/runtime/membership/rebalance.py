@@ -2,7 +2,7 @@
 
 Turns what executors measured into comparable rounds, asks the rule (`scheduling.straggler`) and says when logical
 workers should move, or an executor be set aside. Doing so is a change of generation, which
-`runtime.membership.state_machine` makes.
+`runtime.membership.rescaling` makes.
 """
 
 from __future__ import annotations

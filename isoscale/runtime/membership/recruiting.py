@@ -1,6 +1,6 @@
 """Calls up executors for a device set, waits for them and lets them go; keeps spares. Pure: gives instructions.
 
-Knows who is on the way. When they are there, what becomes of them is `runtime.membership.state_machine`'s affair.
+Knows who is on the way. When they are there, what becomes of them is `runtime.membership.rescaling`'s affair.
 """
 
 from __future__ import annotations
@@ -73,6 +73,10 @@ class Recruiting:
     def are_there(self, wanted: Wanted) -> bool:
         """All that were called up, and nobody is missing."""
         return not wanted.missing and not self._awaited
+
+    def wait_already(self, wanted: Wanted) -> bool:
+        """All that are wanted wait for the job's state, whoever was called up."""
+        return not wanted.missing and all(self.roster[e].state == "held" for e in wanted.coming)
 
     def arrived(self, executor: int) -> bool:
         """A newcomer waits for the job's state. True if it was the last one that was awaited."""

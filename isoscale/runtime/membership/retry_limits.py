@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-__all__ = ["Breakage", "RetryLimits", "Strikes", "Tries", "pause_before"]
+from isoscale.errors import ExecutorLostError
+
+__all__ = ["Breakage", "RetryLimits", "Strikes", "Tries", "broken_too_often", "pause_before"]
 
 #: an exchange that broke although nobody is gone is formed again after so long, and so often without a seal in between
 _BROKEN_GRACE_S = 3.0
@@ -112,6 +114,17 @@ class RetryLimits:
         tries, before, self.now = (self.newcomers, self.spares), self.now, now
         return any(one.waits(before) and not one.waits(now) for one in tries)
 
+    def lose_early(self, executor: int, started: int, *, needed: bool) -> int:
+        """One is lost before it was of use. How often that has happened in a row, if no more may; else 0: it was a
+        spare, or several met the same."""
+        tries = self.newcomers if needed else self.spares
+        is_another = tries.lose(executor, started, self.now) and needed
+        return self.newcomers.count if is_another and self.exhausted else 0
+
+    def pause_s(self) -> float:
+        """How long executors are not started yet."""
+        return max(tries.waits(self.now) for tries in (self.newcomers, self.spares))
+
     @property
     def exhausted(self) -> bool:
         """Newcomers have ended before they could join as often as they may."""
@@ -146,3 +159,9 @@ class Breakage:
 
     def mend(self) -> None:
         self._since = None
+
+
+def broken_too_often(first: int, generation: int, count: int, reason: str) -> ExecutorLostError:
+    """Why the job is given up; `first` stands for its members."""
+    why = f"the exchange broke {count} times although nobody is gone: {reason}"
+    return ExecutorLostError(executor=first, pid=0, generation=generation, reason=why)

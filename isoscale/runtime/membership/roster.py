@@ -1,6 +1,6 @@
 """The executors a job has or had: what is known of each, and which of them suit a device set.
 
-Pure bookkeeping for `runtime.membership.state_machine`. Looking one up and changing its state cost the same for ten
+Pure bookkeeping for the rest of `runtime.membership`. Looking one up and changing its state cost the same for ten
 executors and for ten thousand; only choosing members for a device set looks at all that are alive.
 """
 
@@ -42,6 +42,14 @@ class Executor:
     beat: m.Beat | None = None
     #: committed steps when it came in; None if nobody knows
     joined_step: int | None = None
+
+    def heard(self, beat: m.Beat) -> bool:
+        """Whether it tells of steps, too."""
+        self.beat = beat
+        if not beat.steps or beat.turn_s <= 0:
+            return False
+        self.turn_s = beat.turn_s if self.turn_s == 0 else 0.5 * self.turn_s + 0.5 * beat.turn_s
+        return True
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from isoscale.protocol import messages as m
-from isoscale.runtime.membership.roster import State
+from isoscale.runtime.membership.roster import Roster, State
 
-__all__ = ["Census", "standing_of"]
+__all__ = ["Census", "seat", "standing_of"]
 
 
 @dataclass(slots=True)
@@ -46,3 +46,11 @@ def standing_of(rejoin: m.Rejoin) -> State:
     """Whoever leaves, or has come to the end, holds the job's state as members do."""
     states: dict[str, State] = {"warm": "warm", "approaching": "approaching", "held": "held"}
     return states.get(rejoin.state, "member")
+
+
+def seat(rejoin: m.Rejoin, roster: Roster) -> None:
+    """Whoever says so is known from now on, as if this coordinator had started it."""
+    hello = rejoin.hello
+    one = roster.adopt(hello.executor, hello.kind)
+    one.hello, one.pid, one.needed = hello, hello.pid, rejoin.state != "warm"
+    one.state, one.noticed = standing_of(rejoin), bool(rejoin.noticed)

@@ -168,7 +168,7 @@ class ReferenceJob:
 
     def model(self, module: Module, **options: Any) -> Module:
         module, ddp = stock_ddp(module, **options)
-        determinism.settle_compiler(self._rank.spec.determinism)
+        determinism.settle(self._rank.spec.determinism)
         if self._rank.spec.order == "tree":
             ddp.register_comm_hook(None, lambda state, bucket: tree_hook(bucket))
         base = type(module).__name__

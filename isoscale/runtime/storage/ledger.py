@@ -5,6 +5,7 @@ Does as `storage.counting` says. Reads and writes small objects only.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 import socket
@@ -55,12 +56,24 @@ def look(storage: Storage, warn: Callable[[str], None]) -> View:
 
 
 def begin_run(storage: Storage, url: str, token: str) -> None:
-    """Nobody has used this place before, and nobody else will. Raises UserError, and OSError."""
-    record = written(Claim(term=0, nonce=secrets.token_hex(16), host=socket.gethostname(), pid=os.getpid()))
-    if storage.list(names.TERMS) or not storage.create(names.RUN, record):
+    """Nobody else has used this place before, and nobody will. Raises UserError, and OSError.
+
+    Whoever died in it begins again: the place is known by the token.
+    """
+    mark = hashlib.sha256(token.encode()).hexdigest()[:32]
+    record = Claim(term=0, nonce=mark, host=socket.gethostname(), pid=os.getpid())
+    is_ours = storage.create(names.RUN, written(record)) or _is_marked(storage, mark)
+    if storage.list(names.TERMS) or not is_ours:
         remedy = f"give another one, or go on with that run: isoscale resume {url}"
         raise UserError(field="--storage", value=url, problem="holds a run already", remedy=remedy)
     storage.write(names.TOKEN, token.encode())
+
+
+def _is_marked(storage: Storage, mark: str) -> bool:
+    try:
+        return read(storage.read(names.RUN), Claim).nonce == mark
+    except Damaged:
+        return False
 
 
 def claim_term(storage: Storage, url: str) -> int:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from torch.utils.data import Dataset
 
-from isoscale.core.numerics.determinism import settle_compiler
+from isoscale.core.numerics.determinism import settle
 from isoscale.core.sharing import Carried
 from isoscale.core.totals import Tally, Total, add_totals
 from isoscale.data.loader import LogicalLoaders, sample_count
@@ -52,6 +52,9 @@ class Batches(Carried, Protocol):
 class Loader(ABC):
     """Iterate it for global steps; `totals` holds the sums of the last (or present) pass."""
 
+    #: turns leave nothing but what `core.turn_end` keeps
+    keeps_turns = True
+
     def __init__(self, loop: TrainingLoop, name: str, batches: Batches, *, train: bool) -> None:
         self._loop = loop
         self.name = name
@@ -88,7 +91,7 @@ class Loader(ABC):
         engine.check_not_broken()
         if engine.turn.logical_rank is not None:
             raise engine.turn.error("a loader was iterated inside a turn", "iterate loaders outside the inner loop")
-        settle_compiler(loop.spec.determinism)
+        settle(loop.spec.determinism)
         engine.contexts.start()
         live = loop.batches if loop.batches is not None and loop.batches.loader is self else None
         if live is not None:
@@ -196,6 +199,7 @@ class Loader(ABC):
             committed=loop.step,
             index=self.index,
             carried=self.batches,
+            keeps_turns=self.keeps_turns,
         )
         self._present = step
         yield step
@@ -210,6 +214,8 @@ class Loader(ABC):
 
     def _commit(self, tally: Tally) -> Sealed:
         """All local turns of a step are done."""
+        if self._present is not None and self._present.num_kept:
+            self._loop.pace.leave_out()
         return self._loop.commit(tally) if self._train else self._loop.commit_evaluation(tally)
 
     def _fetch(self, logical_rank: int) -> object:

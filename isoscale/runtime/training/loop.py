@@ -249,7 +249,7 @@ class TrainingLoop:
         """All local turns of a training step are done: exchange and seal."""
         self.pace.turns_end()
         if self.noise is not None and self.noise.is_on:
-            self.noise.tell(tally)
+            tally = self.noise.told(tally)
         word = None if self.batches is None else self.batches.offer()
         return self.engine.finish(
             tally, digest=self.audit.digests, stop=bool(self._turn_stop), ready=self._is_ready(), word=word
@@ -331,9 +331,17 @@ class TrainingLoop:
         self.audit.take(compare=True, whole=False)
         sealed = self.engine.seal_end(f"end of training, step {self.step}", self.audit.digests)
         self.audit.check(sealed, self.engine.exchange)
+        if self.is_main:
+            self.tell_left()
+        self.main_objects.tell_left()
         if self.probe is not None:
             self.probe.ended(self.step)
         return self.state.digest()
+
+    def tell_left(self) -> None:
+        """The first executor may be gone before it could tell the last facts, and none are to come."""
+        if not self.approaching:
+            self._facts.tell_left()
 
     def close(self) -> None:
         """Modules are the script's again, without hooks."""

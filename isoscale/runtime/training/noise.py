@@ -49,12 +49,15 @@ class NoiseMeter:
     def _turn_ends(self, logical_rank: int) -> None:
         self._norms[logical_rank] = self._squared_norm()
 
-    def tell(self, tally: Tally) -> None:
-        """What the turns here gave goes into the seal."""
-        for rank, norm in self._norms.items():
+    def told(self, tally: Tally) -> Tally:
+        """What goes into the seal: `tally`, and what was measured of the turns here."""
+        told = Tally()
+        told.add(tally)
+        for rank in self._loop.engine.ranks:
             count = self._samples.get(rank, 0)
-            tally.log(rank, {_NORM: norm})
-            tally.sum(rank, {_COUNT: count, _SQUARED: count * count, _ODD: int(self._is_odd)})
+            told.log(rank, {_NORM: self._norms[rank]})
+            told.sum(rank, {_COUNT: count, _SQUARED: count * count, _ODD: int(self._is_odd)})
+        return told
 
     def sealed(self, values: Combined) -> float | None:
         """The step is sealed: the estimate, smoothed over earlier ones. Takes what it told out of the values."""

@@ -62,16 +62,17 @@ class NumberAudit:
             raise self._lost(now, key, "epoch to epoch")
         self._epoch = now
 
-    def sent(self) -> dict[str, int | float] | None:
+    def sent(self) -> dict[str, int | float | None] | None:
         """What goes with the job's state: the numbers that whoever loads it must have. None where no script runs."""
         now = self._take()
         self._check_pass(now)
         return now.plain() if now.place else None
 
-    def received(self, sent: Mapping[str, int | float]) -> None:
+    def received(self, sent: Mapping[str, int | float | None]) -> None:
         """The job's state was loaded: this process stands where the sender stood."""
         now = self._take()
-        key = now.differing({key: value for key, value in sent.items() if not self._is_ignored(key, value)})
+        told = {key: value for key, value in sent.items() if not self._is_ignored(key)}
+        key = now.differing({key: None if self._is_reading(value) else value for key, value in told.items()})
         if key is not None:
             mine, theirs = now.plain().get(key, "not set"), sent.get(key, "not set")
             problem = f"is {mine} where an executor joins or resumes, and was {theirs} where the state was saved"
@@ -91,8 +92,11 @@ class NumberAudit:
             return tensor.data_ptr() in addresses
 
         numbers = script_numbers(frames, kept, is_kept)
-        values = {key: value for key, value in numbers.values.items() if not self._is_ignored(key, value)}
-        return Numbers(numbers.place, values, numbers.locations)
+        values = {key: value for key, value in numbers.values.items() if not self._is_ignored(key)}
+        # Told, not left out: a constant may look like a reading to one process and not to another that began later.
+        readings = frozenset(key for key, value in values.items() if self._is_reading(value))
+        values = {key: value for key, value in values.items() if key not in readings}
+        return Numbers(numbers.place, values, numbers.locations, readings)
 
     def _check_loop(self) -> None:
         frames = script_frames(sys._getframe(), self._train_code)
@@ -109,18 +113,28 @@ class NumberAudit:
         if self._pass is not None and (key := now.changed(self._pass)):
             raise self._lost(now, key, "step to step")
 
-    def _is_ignored(self, key: str, value: object) -> bool:
-        """A reading of a clock, the number of this process, or what the script says itself."""
+    def _is_ignored(self, key: str) -> bool:
+        """By the script's word."""
         path = key.partition(":")[2]
-        if self._ignored and self._ignored & {path, _root(path), path.rpartition(".")[2]}:
-            return True
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            return value == os.getpid() or any(self._is_reading(value * unit) for unit in (1, 1e-9))
-        return False
+        return bool(self._ignored) and bool(self._ignored & {path, _root(path), path.rpartition(".")[2]})
 
-    def _is_reading(self, seconds: float) -> bool:
-        spans = zip(self._begun, (clock() for clock in _CLOCKS), strict=True)
-        return any(begun <= seconds <= now for begun, now in spans)
+    def _is_reading(self, value: object) -> bool:
+        """May it be one of a clock, in seconds or nanoseconds, or the number of this process?
+
+        Whole seconds only since 1970: small whole numbers are what scripts count and configure, and any of them may
+        be the age of a machine.
+        """
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return False
+        spans = zip(_CLOCKS, self._begun, (clock() for clock in _CLOCKS), strict=True)
+        if isinstance(value, float):
+            return any(begun <= value <= now for _, begun, now in spans)
+        if value == os.getpid():
+            return True
+        return any(
+            begun <= value * 1e-9 <= now or (clock is time.time and int(begun) <= value <= now)
+            for clock, begun, now in spans
+        )
 
     @staticmethod
     def _lost(now: Numbers, key: str, span: str) -> AuditError:

@@ -100,6 +100,8 @@ class MainObjects:
         self._step = step
         self._entries: list[_Entry] = []
         self._untold: deque[_Logged] = deque(maxlen=_REMEMBERED)
+        #: whoever was main before a switch has told this, if all who took part in it seal a step after it
+        self._handed: deque[_Logged] = deque(maxlen=_REMEMBERED)
         #: of the run; by default one that nobody else has
         self.run_id = secrets.token_hex(8)
         #: committed steps of the checkpoint that this process begins from
@@ -130,12 +132,25 @@ class MainObjects:
         """Something was logged, in a step (`is_step`) or by `job.log`."""
         # A script that goes on from a checkpoint comes by places where it has logged before.
         if self._entries and self.enabled and values and step >= self.begin_step:
+            if is_step:
+                self._handed.clear()
             self._untold.append(_Logged(step, dict(values), is_step))
+            self.settle()
+
+    def tell_left(self) -> None:
+        """Nothing more will be logged, with which a successor would tell what it remembers."""
+        if self._untold and self.is_here:
             self.settle()
 
     def handed_over(self) -> None:
         """All executors go over to another generation together: whoever was main has told everything."""
+        self._handed.extend(self._untold)
         self._untold.clear()
+
+    def recovered(self) -> None:
+        """Somebody was lost, perhaps the main one on its way over: what it should have told is remembered again."""
+        self._untold = deque([*self._handed, *self._untold], maxlen=_REMEMBERED)
+        self._handed.clear()
 
     def close(self) -> None:
         """This executor is not the main one any more, or ends."""

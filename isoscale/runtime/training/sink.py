@@ -70,9 +70,13 @@ class Facts:
         if not is_main:
             self._untold.append(fact)
             return
+        self.tell_left()
+        fact()
+
+    def tell_left(self) -> None:
+        """On whoever is the first one by now."""
         while self._untold:
             self._untold.popleft()()
-        fact()
 
 
 def step_loss(values: Combined) -> float | None:

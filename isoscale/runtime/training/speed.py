@@ -30,6 +30,8 @@ class Pace:
         self._begun = self._last_begun = self._turned = self._sealed_at = time.monotonic()
         self._turns = self._last_turns = self._exchanges = self._all = 0.0
         self._steps = self._num_turns = 0
+        #: not all turns of the present step run
+        self._is_partial = False
 
     def turns_begin(self) -> None:
         self._begun = time.monotonic()
@@ -42,6 +44,10 @@ class Pace:
     def last_turn_begins(self) -> None:
         self._last_begun = time.monotonic()
 
+    def leave_out(self) -> None:
+        """The present step tells nothing of how fast turns are: one that had run before did not run again."""
+        self._is_partial = True
+
     def turns_end(self) -> None:
         self._turned = self._enter("exchange")
 
@@ -49,11 +55,14 @@ class Pace:
         """A training step is sealed; this executor had `num_turns` turns in it."""
         self._step += 1
         now = self._enter("outside")
+        before, self._sealed_at = self._sealed_at, now
+        if self._is_partial:
+            self._is_partial = False
+            return
         self._turns += self._turned - self._begun
         self._last_turns += self._turned - self._last_begun
         self._exchanges += now - self._turned
-        self._all += now - self._sealed_at
-        self._sealed_at = now
+        self._all += now - before
         self._num_turns += num_turns
         self._steps += 1
 
@@ -61,6 +70,7 @@ class Pace:
         """What was measured so far was in another generation."""
         self._turns = self._last_turns = self._exchanges = self._all = 0.0
         self._steps = self._num_turns = 0
+        self._is_partial = False
         self._sealed_at = time.monotonic()
 
     def outside(self) -> None:

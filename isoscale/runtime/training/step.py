@@ -2,7 +2,8 @@
 
 `Step` hands out the turns of the logical workers that live here, and then the values of all. After the inner loop
 `.grad` holds the average over all N logical workers. If an executor is lost before the step is sealed, turns appear
-again, those of adopted logical workers among them. What a turn and a commit are is `core.engine`'s.
+again, those of adopted logical workers among them; but not the last one that was over here, which is kept
+(`core.turn_end`) if its logical worker stays. What a turn and a commit are is `core.engine`'s.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from isoscale.core.rules import user_location
 from isoscale.core.seal import Sealed
 from isoscale.core.sharing import Carried
 from isoscale.core.totals import Combined, Tally, Total
+from isoscale.core.turn_end import TurnEnd
 from isoscale.core.unkept import AttributeWatch
 
 __all__ = ["NO_BATCH", "Step"]
@@ -45,8 +47,12 @@ class Step:
         committed: int = 0,
         index: int = 0,
         carried: Carried | None = None,
+        keeps_turns: bool = True,
     ) -> None:
-        """`committed` are the steps before this one, `index` those of the present pass; `carried` its loader's."""
+        """`committed` are the steps before this one, `index` those of the present pass; `carried` its loader's.
+
+        `keeps_turns`: what a turn leaves is what the engine and the tally know of.
+        """
         self._engine = engine
         self._position = position
         self._committed = committed
@@ -57,6 +63,11 @@ class Step:
         self._on_sealed = on_sealed
         self._training = training
         self._tally = Tally()
+        self._keeps_turns = keeps_turns
+        #: by logical rank, turns that need not run again in the next attempt
+        self._kept: dict[int, tuple[TurnEnd, Tally]] = {}
+        #: how many did not run again in the present one
+        self.num_kept = 0
         self._iterated = False
         #: the turn that runs is another executor's, and counts only there
         self._auditing = False
@@ -135,17 +146,27 @@ class Step:
         while True:
             try:
                 yield from self._attempt()
+                self._kept.clear()
                 return
             except ExchangeBrokenError as broken:
+                self._keep_turn()
                 sealed = engine.recover(broken)
                 self._audits = None
             except StepAgainError as again:
+                self._kept.clear()
                 engine.rewind()
                 sealed, self._audits = None, again.audits
             if sealed is not None:
+                self._kept.clear()
                 self._combined = self._on_sealed(sealed).values
                 return
             self._tally = Tally()
+
+    def _keep_turn(self) -> None:
+        """An exchange broke: the last turn that is over need not run again, if its logical worker stays here."""
+        end = self._engine.keep_turn() if self._keeps_turns else None
+        if end is not None:
+            self._kept[end.logical_rank] = end, self._tally.of(end.logical_rank)
 
     def _attempt(self) -> Iterator[Any]:
         engine = self._engine
@@ -170,12 +191,13 @@ class Step:
         if engine.watch_attributes and self._training:
             watches = [AttributeWatch(model.module) for model in engine.models]
         ranks = engine.ranks
+        self._kept, self.num_kept = {rank: kept for rank, kept in self._kept.items() if rank in ranks}, 0
         for rank in ranks:
             if engine.exchange.broken:
                 raise ExchangeBrokenError("before the turn of another logical worker")
             engine.open_turn(rank, last=rank == ranks[-1])
-            batch = self._fetch(rank)
-            if batch is not NO_BATCH:
+            batch = self._fetch(rank)  # also if nobody gets it: the loader goes on as ever
+            if not self._put_turn(rank) and batch is not NO_BATCH:
                 try:
                     yield batch
                 except GeneratorExit:
@@ -188,6 +210,19 @@ class Step:
                 engine.close_turn(rank)
         engine.watch_attributes = False
         self._combined = self._on_sealed(self._commit(self._tally)).values
+
+    def _put_turn(self, rank: int) -> bool:
+        """If the turn that is open was kept, it is over."""
+        if rank not in self._kept:
+            return False
+        # Out of hand: gradients of turns that are over again need no memory.
+        end, tally = self._kept.pop(rank)
+        if not end.is_whole:
+            return False
+        self._engine.put_turn(end)
+        self._tally.add(tally)
+        self.num_kept += 1
+        return True
 
     def _check_watches(self, watches: list[AttributeWatch], rank: int) -> None:
         engine = self._engine

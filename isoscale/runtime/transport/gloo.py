@@ -15,13 +15,12 @@ the given host, loopback unless told otherwise.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import gc
 import os
 import struct
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
 from typing import Any
@@ -47,6 +46,8 @@ _FORMING_TIMEOUT = timedelta(seconds=20)
 _SIZE = struct.Struct("<q")
 #: tags of `send_blob` lie above those of buckets
 _BLOB_TAG = 2**30
+#: bytes of the pieces in which it is sent
+_PIECE = 2**22
 
 
 def connect(place: str, placement: Placement, index: int, *, host: str = "127.0.0.1") -> GlooExchange:
@@ -78,26 +79,48 @@ def _freeze_in_forks() -> None:
     os.register_at_fork(after_in_child=gc.freeze)
 
 
-def send_blob(group: Group, blob: torch.Tensor, target: int) -> None:
-    """A large message of a size that the receiver does not know."""
+def send_blob(
+    group: Group, blob: torch.Tensor, *targets: int, fill: Callable[[Callable[[int], None]], object] | None = None
+) -> None:
+    """A large message of a size that the receivers do not know.
 
-    def send() -> None:
-        with _breaking():
-            size = group.send([torch.tensor([blob.numel()])], target, _BLOB_TAG)
-            data = group.send([blob], target, _BLOB_TAG + 1)
-            _wait(size)
-            _wait(data)
+    `fill` writes it from its beginning on, and tells how far it has come: what is there is sent meanwhile.
+    """
+    works: list[Any] = []
+    sent = 0
 
-    group.run(send)
+    def there(end: int) -> None:
+        nonlocal sent
+        with _Breaking():
+            while end - sent >= _PIECE or sent < end == blob.numel():
+                piece = blob[sent : sent + _PIECE]
+                works.extend(group.send([piece], target, _BLOB_TAG + 1) for target in targets)
+                sent += piece.numel()
+
+    with _Breaking():
+        size = torch.tensor([blob.numel()])
+        works.extend(group.send([size], target, _BLOB_TAG) for target in targets)
+    if fill is not None:
+        fill(there)
+    there(blob.numel())
+
+    def wait() -> None:
+        with _Breaking():
+            for work in works:
+                _wait(work)
+
+    group.run(wait)
 
 
 def receive_blob(group: Group, source: int) -> torch.Tensor:
     def receive() -> torch.Tensor:
-        with _breaking():
+        with _Breaking():
             size = torch.zeros(1, dtype=torch.int64)
             _wait(group.recv([size], source, _BLOB_TAG))
             blob = torch.empty(int(size), dtype=torch.uint8)
-            _wait(group.recv([blob], source, _BLOB_TAG + 1))
+            pieces = (blob[start : start + _PIECE] for start in range(0, blob.numel(), _PIECE))
+            for work in [group.recv([piece], source, _BLOB_TAG + 1) for piece in pieces]:
+                _wait(work)
             return blob
 
     return group.run(receive)
@@ -134,12 +157,12 @@ class GlooExchange:
         return future
 
     def all_reduce(self, flat: torch.Tensor) -> Callable[[], None]:
-        with self._calls():
+        with _Breaking(self):
             work = self.group.allreduce([flat])
         return lambda: self._finish(work)
 
     def ring(self, bucket: RingBucket, addends: Mapping[int, FlatBucket], memory: FlatBucket) -> FlatBucket:
-        with self._calls():
+        with _Breaking(self):
             done: FlatBucket = self.group.run(lambda: self._ring(bucket, addends, memory))
             return done
 
@@ -175,7 +198,7 @@ class GlooExchange:
         return memory
 
     def tree(self, sums: TreeSums, memory: FlatBucket | None, scale: float) -> FlatBucket:
-        with self._calls():
+        with _Breaking(self):
             done: FlatBucket = self.group.run(lambda: self._tree(sums, memory, scale))
             return done
 
@@ -202,16 +225,16 @@ class GlooExchange:
         return memory
 
     def sum_int64(self, payload: torch.Tensor) -> None:
-        with self._calls():
+        with _Breaking(self):
             self.group.wait(self.group.allreduce([payload]))
 
     def start_sum_int64(self, payload: torch.Tensor) -> Callable[[], None]:
-        with self._calls():
+        with _Breaking(self):
             work = self.group.allreduce([payload])
         return lambda: self._finish(work)
 
     def broadcast(self, tensors: Sequence[torch.Tensor], source: int) -> None:
-        with self._calls():
+        with _Breaking(self):
             for tensor in tensors:
                 options = dist.BroadcastOptions()
                 options.rootRank = source
@@ -228,7 +251,7 @@ class GlooExchange:
         if len(data) <= room:
             message[_SIZE.size : _SIZE.size + len(data)] = data
         received = torch.empty((executors, len(message)), dtype=torch.uint8)
-        with self._calls():
+        with _Breaking(self):
             work = self.group.allgather([list(received.unbind(0))], [torch.frombuffer(message, dtype=torch.uint8)])
 
         def wait() -> list[bytes]:
@@ -264,19 +287,8 @@ class GlooExchange:
         threading.Thread(target=remains.clear, name="retire", daemon=True).start()
 
     def _finish(self, work: Any) -> None:
-        with self._calls():
+        with _Breaking(self):
             self.group.wait(work)
-
-    @contextlib.contextmanager
-    def _calls(self) -> Iterator[None]:
-        if self.broken:
-            raise ExchangeBrokenError("given up")
-        try:
-            with _breaking():
-                yield
-        except ExchangeBrokenError:
-            self.broken = True
-            raise
 
     def _next_tag(self, count: int) -> int:
         """The first of `count` tags. Executors exchange the same buckets in the same order, so they agree."""
@@ -318,13 +330,28 @@ class _RingLinks:
         return self._flat[chunk.start : chunk.stop]
 
 
-@contextlib.contextmanager
-def _breaking() -> Iterator[None]:
-    """gloo says only by a RuntimeError that a peer is gone."""
-    try:
-        yield
-    except RuntimeError as error:
-        raise ExchangeBrokenError(_first_line(error)) from error
+class _Breaking:
+    """Around calls of gloo, which says only by a RuntimeError that a peer is gone; the exchange is broken then.
+
+    A class, since some ten of them are entered in every step, and generators cost several times as much.
+    """
+
+    __slots__ = ("_exchange",)
+
+    def __init__(self, exchange: GlooExchange | None = None) -> None:
+        self._exchange = exchange
+
+    def __enter__(self) -> None:
+        if self._exchange is not None and self._exchange.broken:
+            raise ExchangeBrokenError("given up")
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if not isinstance(error, RuntimeError | ExchangeBrokenError):
+            return
+        if self._exchange is not None:
+            self._exchange.broken = True
+        if isinstance(error, RuntimeError):
+            raise ExchangeBrokenError(_first_line(error)) from error
 
 
 def _first_line(error: Exception) -> str:

@@ -28,7 +28,11 @@ _WORLDS: dict[str, Callable[..., World]] = {"mixed": Mixed}
 
 
 class World(Protocol):
-    """Makes jobs. The same trace, cluster and seed give the same jobs."""
+    """Makes jobs. The same trace, cluster and seed give the same jobs.
+
+    A world that also has an attribute `interference` (`isoscale.sim.interference`) says how much its jobs slow each
+    other down on a node; `--interference` overrules it.
+    """
 
     def jobs(self, trace: Sequence[TraceJob], cluster: Cluster, *, seed: int = 0) -> Sequence[SimJob]:
         """A job for each record that can run on the cluster, in order. Called once for each seed of an experiment;

@@ -55,7 +55,7 @@ def test_devices_that_are_named_are_lent_and_no_others(service: Service) -> None
     service.lend(OPERATOR, "local", 0, named)
     settled(service)
     assert set(service._driver.free_devices(0)) == set(named) == {*everything} - away(service)
-    for wrong, said in ((named[:1], "is not away"), (("local/cpu/99",), "is not away"), (everything[:1], "named")):
+    for wrong, said in ((named[:1], "is not away"), (("local/cpu/99",), "no such device"), (everything[:1], "named")):
         count = 2 if said == "named" else 0
         with pytest.raises(UserError, match=said):
             service.lend(OPERATOR, "local", count, tuple(wrong))

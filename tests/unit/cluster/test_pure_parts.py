@@ -9,6 +9,7 @@ import pytest
 
 from isoscale.cluster.adoption import Found, adopt
 from isoscale.cluster.forecast import KnownJob, error_shares, forecast, with_ranges
+from isoscale.cluster.growth import wanted
 from isoscale.cluster.learning import Learner, first_guess
 from isoscale.cluster.logs import log_files, log_page
 from isoscale.cluster.outcome import Outcome, forget_summary, outcome_of
@@ -91,6 +92,16 @@ def test_why_gives_numbers_places_and_holders() -> None:
 def test_free_devices_wait_for_the_policy() -> None:
     assert explain(a_job(), a_picture({"j1": WAITS}, ("j1",), decides_in_s=0.4)).reason == "decision_due"
     assert explain(a_job(), a_picture({"j1": WAITS}, ("j1",))).reason == "policy"
+
+
+def test_a_cluster_that_grows_is_asked_for_what_waiting_jobs_need() -> None:
+    jobs = {"j1": WAITS, "j2": HOLDS, "j3": WAITS, "j4": WAITS}
+    waiting = [a_job(1, submission={"min_devices": 3}), a_job(3, submission={"kinds": ("cpu-sse",)})]
+    picture = a_picture(jobs, ("j1", "j3", "j4"))
+    assert wanted([*waiting, a_job(2)], picture) == {"cpu": 5, "cpu-sse": 1}
+    paused = a_job(4, wanted="pause")
+    assert wanted([a_job(2), paused], picture) == {}, "what is held is no reason to ask, and neither is a pause"
+    assert wanted([a_job(1)], a_picture(jobs, ("j1",), quotas={"t": 2})) == {}, "another device would not help"
 
 
 def adopted(

@@ -9,10 +9,10 @@ import pytest
 
 from isoscale.scheduling.policy import make_policy
 from isoscale.scheduling.state import ClusterState, Decision, Pause, Reject, Resize, Resume, Start
-from isoscale.sim.backend import Interference
 from isoscale.sim.costs import Costs
 from isoscale.sim.disturbances import DeviceFailures, Lending
 from isoscale.sim.engine import Options, Simulation
+from isoscale.sim.interference import Interference
 from isoscale.sim.job import Crash, ModelTruth
 from isoscale.sim.recorder import ListRecorder
 from tests.unit.sim.worlds_of_one import Scripted, cluster, first_fit, job, run

@@ -14,10 +14,10 @@ from isoscale.scheduling.controller import Controller
 from isoscale.scheduling.policy import make_policy, policy_names
 from isoscale.scheduling.state import Cluster, Node
 from isoscale.scheduling.throughput import LogicalWorkerSpeed
-from isoscale.sim.backend import Interference
 from isoscale.sim.costs import PRESETS
 from isoscale.sim.disturbances import DeviceFailures, Lending
 from isoscale.sim.engine import Options, Outcome, Simulation
+from isoscale.sim.interference import Interference
 from isoscale.sim.job import ModelTruth, SimJob
 from isoscale.sim.recorder import ListRecorder
 from isoscale.sim.traces.record import TraceJob

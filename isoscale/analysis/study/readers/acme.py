@@ -5,17 +5,16 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 from isoscale.analysis.study.builder import TraceBuilder
-from isoscale.analysis.study.readers.slurm import status_of
-from isoscale.analysis.study.readers.tables import rows, time_of
+from isoscale.analysis.study.readers.slurm import add_job
+from isoscale.analysis.study.readers.tables import rows
 from isoscale.analysis.study.readers.times import EPOCH
 from isoscale.analysis.study.reading import Reading
 from isoscale.analysis.study.trace import Trace
 from isoscale.errors import UserError
-from isoscale.sim.traces.record import Row, open_text
+from isoscale.sim.traces.record import open_text
 
 __all__ = ["COLUMNS", "parts", "read_acme", "recognises"]
 
@@ -52,33 +51,7 @@ def read_acme(path: Path, reading: Reading) -> Trace:
     builder = TraceBuilder()
     for row in rows(log, reading, COLUMNS):
         try:
-            _add(builder, row, reading)
+            add_job(builder, row, reading, kind="type")
         except UserError as error:
             reading.bad_row(log, error)
     return builder.build(name=log.stem, format="acme", account=reading.account(), zero=EPOCH, lacks=_LACKS)
-
-
-def _add(builder: TraceBuilder, row: Row, reading: Reading) -> None:
-    submit_s, start_s, end_s = (time_of(row, column) for column in ("submit_time", "start_time", "end_time"))
-    devices, nodes = row.number("gpu_num", 0.0), row.count("node_num", 0, least=0)
-    status, error = status_of(row)
-    if end_s < start_s:
-        raise row.bad("end_time", row.text("end_time"), "is before start_time", "")
-    if not reading.wants(submit_s):
-        return
-    job = builder.add_job(
-        row.text("job_id"),
-        submit_s=submit_s,
-        start_s=start_s,
-        end_s=end_s,
-        devices=devices,
-        machines=nodes,
-        status=status,
-        user=row.text("user", ""),
-        kind=row.text("type", ""),
-    )
-    if not math.isnan(start_s):
-        failed = status == "failed"
-        builder.add_attempt(
-            job, start_s=start_s, end_s=end_s, devices=devices, machines=nodes, failed=failed, error=error
-        )

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 
 from isoscale.analysis.study.builder import TraceBuilder
-from isoscale.analysis.study.readers.slurm import status_of
-from isoscale.analysis.study.readers.tables import rows, time_of
+from isoscale.analysis.study.readers.slurm import add_job
+from isoscale.analysis.study.readers.tables import rows
 from isoscale.analysis.study.readers.times import EPOCH, seconds
 from isoscale.analysis.study.reading import Reading
 from isoscale.analysis.study.trace import Capacity, Trace
 from isoscale.errors import UserError
-from isoscale.sim.traces.record import Row, open_text
+from isoscale.sim.traces.record import open_text
 
 __all__ = ["COLUMNS", "read_helios", "recognises"]
 
@@ -45,7 +45,7 @@ def read_helios(path: Path, reading: Reading) -> Trace:
     builder = TraceBuilder()
     for row in rows(log, reading, COLUMNS):
         try:
-            _add(builder, row, reading)
+            add_job(builder, row, reading, tenant="vc")
         except UserError as error:
             reading.bad_row(log, error)
     trace = builder.build(
@@ -55,38 +55,6 @@ def read_helios(path: Path, reading: Reading) -> Trace:
     if path.is_dir() and listed.is_file():
         trace = _with_devices(trace, listed, reading)
     return replace(trace, account=reading.account())
-
-
-def _add(builder: TraceBuilder, row: Row, reading: Reading) -> None:
-    submit_s, start_s, end_s = (time_of(row, column) for column in ("submit_time", "start_time", "end_time"))
-    devices = row.number("gpu_num", 0.0)
-    nodes = row.count("node_num", 0, least=0)
-    status, error = status_of(row)
-    if end_s < start_s:
-        raise row.bad("end_time", row.text("end_time"), "is before start_time", "")
-    if not reading.wants(submit_s):
-        return
-    job = builder.add_job(
-        row.text("job_id"),
-        submit_s=submit_s,
-        start_s=start_s,
-        end_s=end_s,
-        devices=devices,
-        machines=nodes,
-        status=status,
-        user=row.text("user", ""),
-        tenant=row.text("vc", ""),
-    )
-    if not math.isnan(start_s):
-        builder.add_attempt(
-            job,
-            start_s=start_s,
-            end_s=end_s,
-            devices=devices,
-            machines=nodes,
-            failed=status == "failed",
-            error=error,
-        )
 
 
 def _with_devices(trace: Trace, path: Path, reading: Reading) -> Trace:

@@ -1,9 +1,12 @@
 // A simulated plan: a row for each job, a block for each stretch with so many devices.
+import { ticks } from "./axis.js";
 import { h } from "./dom.js";
 import { clock, plural, seconds } from "./format.js";
 import { address, colours } from "./job-view.js";
 
 const MOST_ROWS = 200;
+// of the window, roughly: beside margins and names
+const LANE_SHARE = 0.5;
 
 export function gantt(result, run) {
   const rows = result.rows.slice(0, MOST_ROWS);
@@ -17,7 +20,7 @@ export function gantt(result, run) {
     "div",
     { class: "gantt" },
     rows.map((row) => h("div", { class: "gantt-row" }, label(row, run), h("div", { class: "gantt-lane" }, row.spans.map(([from, to, devices]) => span(row, from, to, devices, along, most))))),
-    h("div", { class: "gantt-row" }, h("span"), h("div", { class: "axis" }, ticks(begin, end, along))),
+    h("div", { class: "gantt-row" }, h("span"), h("div", { class: "axis" }, ticks(begin, end - begin, LANE_SHARE * innerWidth))),
     result.rows.length > MOST_ROWS && h("p", { class: "small quiet" }, `${result.rows.length - MOST_ROWS} more jobs are in the JSON.`),
   );
 }
@@ -36,16 +39,4 @@ function span(row, from, to, devices, along, most) {
   // Taller with more devices, never too low to read.
   one.style.height = `${Math.round(10 + (14 * devices) / most)}px`;
   return one;
-}
-
-function ticks(begin, end, along) {
-  const sizes = [1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 43200, 86400, 172800, 604800];
-  const step = sizes.find((one) => (end - begin) / one <= 7) ?? (end - begin) / 6;
-  const found = [];
-  for (let t = begin; t < end; t += step) {
-    const tick = h("span", null, clock(t));
-    tick.style.left = along(t);
-    found.push(tick);
-  }
-  return found;
 }

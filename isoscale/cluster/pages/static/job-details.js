@@ -37,7 +37,7 @@ export function details(base, jobOf) {
       ["Waited", job.started_s ? seconds(job.started_s - job.submitted_s) : "it has not started yet"],
       ["Samples", job.samples === null ? "not told" : count(job.samples)],
       ["Failures", count(job.failures)],
-      ["After", job.after.length ? job.after.map((one) => [h("a", { href: address(one) }, one), " "]) : "nobody"],
+      ["After", job.after.length ? job.after.map((one) => [h("a", { href: address(one) }, one), " "]) : "no other job"],
       ["Directory", h("code", null, job.directory)],
       ["Digest", job.digest ? h("span", { class: "digest" }, h("code", null, job.digest), " ", h("button", { type: "button", class: "small", onclick: () => copy(job.digest, "Digest") }, "Copy")) : "at the end"],
     ];

@@ -13,7 +13,7 @@ const COLUMNS = [
   { id: "source", label: "From", text: (row) => row.source },
   { id: "event", label: "Event", cell: (row) => h("span", { class: "name" }, row.event.replaceAll("_", " ")), text: (row) => row.event, class: "nowrap" },
   { id: "by", label: "By", text: (row) => row.by },
-  { id: "fields", label: "Details", cell: (row) => h("span", { class: "clip mono small", title: row.words }, row.words), text: (row) => row.words, class: "wide" },
+  { id: "fields", label: "Details", cell: (row) => h("span", { class: "clip mono small", title: row.words }, row.words), text: (row) => row.words, class: "widest" },
 ];
 
 export function events(base, alone) {

@@ -1,5 +1,6 @@
 // Where the logical workers lived: a lane for each, blocks for the executor that ran it; rescales and faults across.
 import { get } from "./api.js";
+import { ticks } from "./axis.js";
 import { h, put, setText } from "./dom.js";
 import { NONE, clock, count, percent, plural, seconds, when } from "./format.js";
 import { csvButton, makeTable } from "./table.js";
@@ -36,6 +37,7 @@ export function timeline(base, told) {
     const found = await get(`${base}/timeline`);
     told(found);
     const share = found.executor_s ? ` · ${percent(found.idle ?? 0)} of the executors' time idle` : "";
+    figure.parentElement.hidden = !found.seconds;
     setText(summary, found.seconds ? `${seconds(found.seconds)} · ${plural(found.rescales.length, "rescale")}, ${plural(found.marks.length, "mark")} · longest gap ${seconds(found.longest_gap_s)}${share}` : "not started");
     const key = `${found.seconds}|${found.size}`;
     if (key === drawn) return;
@@ -61,7 +63,7 @@ export function timeline(base, told) {
       found.marks.map((one) => line(`mark ${one.kind}`, one.t, `${one.kind}: ${one.text}`, along, one.kind === "lost" || one.kind === "failed" ? "✕" : "!")),
       workers <= MOST_LANES_LABELLED ? Array.from({ length: workers }, (_, rank) => lane(rank, height)) : [],
     );
-    put(axis, ticks(found.start, total).map(([t, text]) => moved(h("span", null, text), along(t))));
+    put(axis, ticks(found.start, total, lanes.clientWidth || innerWidth));
     figure.setAttribute("aria-label", `${plural(workers, "logical worker")} on ${plural(found.lives.length, "executor")} over ${seconds(found.seconds)}; ${plural(found.rescales.length, "rescale")}`);
   }
 
@@ -94,14 +96,6 @@ function line(kind, t, title, along, glyph = "") {
 function moved(element, left) {
   element.style.left = left;
   return element;
-}
-
-function ticks(start, total) {
-  const steps = [1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 43200, 86400, 172800, 604800];
-  const step = steps.find((one) => total / one <= 8) ?? total / 6;
-  const found = [];
-  for (let t = 0; t < total; t += step) found.push([t, clock(start + t)]);
-  return found;
 }
 
 function rowsOf(found) {

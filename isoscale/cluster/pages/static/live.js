@@ -8,7 +8,7 @@ import { notice } from "./notice.js";
 // The service says something at least every 15 s.
 const SILENT_MS = 40_000;
 const HIDDEN_MS = 15_000;
-const WORDS = { connecting: "connecting", live: "live", polling: "now and then", gone: "offline" };
+const WORDS = { connecting: "connecting", live: "live", polling: "every 15 s", gone: "offline" };
 
 const listeners = new Set();
 let last = 0;
@@ -17,6 +17,7 @@ let stream = null;
 let failures = 0;
 let timer = 0;
 let lostAt = null;
+let crowded = false;
 
 export const connection = { state: "connecting" };
 
@@ -98,6 +99,8 @@ function tell(event) {
 async function back() {
   become("live");
   failures = 0;
+  if (crowded) notice("Live again.", { tone: "good", forMs: 6000 });
+  crowded = false;
   if (lostAt === null) return;
   const info = (await get("/session")).info;
   if (!info) return await get("/api");
@@ -111,10 +114,11 @@ async function back() {
   tell({ event: "back" });
 }
 
-// It answers, and has as many readers of events as it takes: this page asks now and then instead.
+// It answers, and has as many readers of events as it takes: this page asks now and then instead, until there is room.
 function full(text) {
   become("polling");
-  notice(`No place for another stream of events: ${text}. This page asks every ${HIDDEN_MS / 1000} s meanwhile.`, { forMs: 6000 });
+  crowded = true;
+  notice(`No live updates: ${text}. This page tries again every ${HIDDEN_MS / 1000} s.`, { action: tryNow() });
   tell({ event: "poll" });
   timer = setTimeout(retry, HIDDEN_MS);
 }
@@ -125,10 +129,11 @@ function lost() {
   become("gone");
   const waits = Math.min(10, 2 ** Math.min(failures - 1, 4) / 2);
   const since = lostAt.toLocaleTimeString(undefined, { hour12: false });
-  const again = h("button", { type: "button", class: "small", onclick: retry }, "Try now");
-  notice(`The service does not answer since ${since}. Jobs go on without it; this page shows what it knew then.`, { action: again });
+  notice(`The service does not answer since ${since}. Jobs go on without it; this page shows what it knew then.`, { action: tryNow() });
   timer = setTimeout(retry, waits * 1000);
 }
+
+const tryNow = () => h("button", { type: "button", class: "small", onclick: retry }, "Try now");
 
 function become(state) {
   connection.state = state;

@@ -29,6 +29,7 @@ export function show(main, info) {
     if (!may) return put(body, empty("For operators", "The analysis tells of every tenant's jobs; it needs the role operator."));
     const found = await get("/api/analysis");
     again.disabled = found.state === "running";
+    again.hidden = !found.result && found.state !== "running";
     const key = `${found.state}|${found.made_s}`;
     if (key === drawn) return;
     drawn = key;
@@ -41,7 +42,7 @@ export function show(main, info) {
 
   function draw(result) {
     const numbers = stats(["Jobs", "Finished", "Median run", "Median wait", "Devices in use"]);
-    numbers.set("Jobs", count(result.jobs), `in ${figure(result.period.days)} days`);
+    numbers.set("Jobs", count(result.jobs), result.period.days === null ? "" : `submitted within ${seconds(86400 * result.period.days)}`);
     numbers.set("Finished", percent(result.status.share_by_jobs.passed ?? 0), "of the jobs");
     numbers.set("Median run", seconds(result.run_s.all.p50), `p99 ${seconds(result.run_s.all.p99)}`);
     numbers.set("Median wait", seconds(result.queue_s.all.p50), `p90 ${seconds(result.queue_s.all.p90)}`);
@@ -59,9 +60,9 @@ export function show(main, info) {
 const panel = (title, content, ...tools) => h("section", { class: "panel" }, h("header", null, h("h2", null, title), h("div", { class: "actions" }, tools)), content);
 
 function advice(found) {
-  const known = Object.values(found).filter((one) => one.device_hours !== null).sort((a, b) => b.device_hours - a.device_hours);
+  const known = Object.values(found).filter((one) => one.device_hours > 0).sort((a, b) => b.device_hours - a.device_hours);
   const items = known.map((one) => h("li", null, h("span", { class: "two wraps" }, h("b", null, one.guideline), h("span", { class: "soft" }, one.says), one.how && h("span", { class: "small quiet" }, one.how)), h("span", { class: "end" }, h("b", null, figure(one.device_hours)), h("span", { class: "small quiet" }, " device-hours"))));
-  return panel("What this cluster should change", known.length ? h("ul", { class: "list" }, items) : empty("Too little is known yet", "Guidelines are checked when enough jobs have run."));
+  return panel("What this cluster should change", known.length ? h("ul", { class: "list" }, items) : empty("Nothing found", "No guideline would have saved device time in what was recorded so far."));
 }
 
 function findings(says) {

@@ -120,6 +120,6 @@ function waitingItem(job) {
 }
 
 function endedItem(job) {
-  return h("li", null, state(job), h("span", { class: "two" }, h("a", { href: address(job.id) }, job.name), h("span", { class: "small quiet mono" }, job.digest ? job.digest.slice(0, 16) : job.error || job.id)), h("span", { class: "end small" }, when(job.ended_s)));
+  return h("li", null, state(job), h("span", { class: "two" }, h("a", { href: address(job.id) }, job.name), job.digest ? h("span", { class: "small quiet mono" }, job.digest.slice(0, 16)) : h("span", { class: "small quiet" }, job.error || job.id)), h("span", { class: "end small" }, when(job.ended_s)));
 }
 

@@ -1,6 +1,6 @@
 // One job: how it trains now, where its logical workers live, what it prints, what happened, what can be done.
 import { addressState, setTwin } from "./address.js";
-import { get } from "./api.js";
+import { at, get } from "./api.js";
 import { h, put, setText } from "./dom.js";
 import { NONE, clock, count, figure, now, percent, plural, seconds, when } from "./format.js";
 import { charts } from "./job-charts.js";
@@ -26,7 +26,7 @@ export function show(main, info) {
   const buttons = h("div", { class: "actions" });
   const why = h("p", { class: "why" });
   const failure = h("div");
-  const numbers = stats(["Step", "Loss", "Throughput", "Devices", "Time", "Ends"]);
+  const numbers = stats(["Step", "Loss", "Throughput", "Devices", "Time", "End"]);
   const bar = h("nav", { class: "tabs", "aria-label": "Parts of this job" });
   const body = h("div", { class: "tab-body" });
   put(
@@ -41,6 +41,7 @@ export function show(main, info) {
   let shownActions = "";
   let job = null;
   let lines = null;
+  let lastLoss = null;
   const parts = new Map();
   const makers = {
     overview: () => {
@@ -79,7 +80,14 @@ export function show(main, info) {
     const actions = JSON.stringify(job.actions);
     if (actions !== shownActions) put(buttons, actionButtons(job, info, fresh));
     shownActions = actions;
+    if (ENDED.includes(job.state) && lastLoss === null && !lines) await readLoss().catch(() => null);
     fill();
+  }
+
+  // Of a job that is over the log knows it; the charts read that, too, but only where they are shown.
+  async function readLoss() {
+    const found = await get(at(`${base}/series`, { by: "step", begin: "", end: "", points: 2 }));
+    if (found.read_bytes >= found.size) lastLoss = found.series.find((one) => one.name === "loss")?.last ?? "none";
   }
 
   function fill() {
@@ -89,14 +97,14 @@ export function show(main, info) {
     put(failure, job.error && over ? problem({ message: job.error, remedy: job.exit_code === null ? "" : `exit code ${job.exit_code}` }) : null);
     const begun = job.started_s;
     numbers.set("Step", count(job.step), job.total ? `of ${count(job.total)} · ${percent(job.step / job.total)}` : "total unknown");
-    numbers.set("Loss", figure(job.loss ?? lines?.last("loss")), "of the last step");
+    numbers.set("Loss", figure(job.loss ?? lines?.last("loss") ?? (lastLoss === "none" ? null : lastLoss)), "of the last step");
     const mean = over && begun && job.step ? job.step / (job.ended_s - begun) : null;
     numbers.set("Throughput", figure(job.steps_per_s ?? mean), mean ? "steps per second, mean" : "steps per second");
     numbers.set("Devices", over ? NONE : String(job.devices.length || job.executors), `at most ${job.max_devices} · ${plural(job.workers, "logical worker")}`);
-    numbers.set("Time", begun ? seconds((job.ended_s ?? now()) - begun) : NONE, begun ? "since it first started" : `waits since ${seconds(now() - job.submitted_s)}`);
+    numbers.set("Time", begun ? seconds((job.ended_s ?? now()) - begun) : NONE, begun ? "since it first started" : `has waited for ${seconds(now() - job.submitted_s)}`);
     const end = job.ended_s ?? job.why.estimated_end_s;
     const range = job.why.end_range_s;
-    numbers.set("Ends", end ? (job.ended_s ? clock(end) : end < now() ? "soon" : `in ${seconds(end - now())}`) : NONE, job.ended_s ? job.state : range ? `± ${seconds((range[1] - range[0]) / 2)}` : "no forecast");
+    numbers.set("End", end ? (job.ended_s ? clock(end) : end < now() ? "soon" : `in ${seconds(end - now())}`) : NONE, job.ended_s ? job.state : range ? `± ${seconds((range[1] - range[0]) / 2)}` : "no forecast");
   }
 
   const failed = (error) => {

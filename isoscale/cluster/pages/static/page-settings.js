@@ -72,7 +72,7 @@ export function show(main, info) {
     const entries = Object.entries(found.quotas);
     once(quotas, [found.quotas], () => {
       const text = entries.map(([tenant, devices]) => `${tenant}=${devices}`).join(", ");
-      const list = entries.length ? h("dl", { class: "facts" }, entries.map(([tenant, devices]) => [h("dt", null, tenant), h("dd", null, `${count(devices)} devices while others wait`)])) : h("p", { class: "soft" }, "No tenant has a quota: whoever the policy serves gets what is free.");
+      const list = entries.length ? h("dl", { class: "facts" }, entries.map(([tenant, devices]) => [h("dt", null, tenant), h("dd", null, `${count(devices)} devices while others wait`)])) : h("p", { class: "soft" }, "No tenant has a quota: the policy alone decides.");
       const edit = h("button", { type: "button", "data-action": "quotas", onclick: () => changeQuotas(text) }, "Change");
       put(quotas, list, isAdmin && h("div", null, edit));
     });
@@ -91,7 +91,7 @@ export function show(main, info) {
   }
 
   async function revoke(token) {
-    if (!(await question({ title: `Revoke ${token.name}`, text: "Whoever uses it, and every session that was begun with it, is out at once.", confirm: "Revoke", danger: true }))) return;
+    if (!(await question({ title: `Revoke ${token.name}`, text: "Every client that uses it, and every session that began with it, is signed out at once.", confirm: "Revoke", danger: true }))) return;
     await attempt(() => remove(`/api/tokens/${token.id}`), `${token.name} revoked`);
     fresh();
   }
@@ -105,7 +105,7 @@ export function show(main, info) {
     if (!answer) return;
     const expires_s = answer.days ? now() + Number(answer.days) * DAY_S : null;
     const made = await attempt(() => post("/api/tokens", { name: answer.name, role: answer.role, tenant: answer.tenant, expires_s }));
-    if (made) tell(`Token ${answer.name}`, "It is shown once. Whoever has it may do what its role may.", made.token);
+    if (made) tell(`Token ${answer.name}`, "It is shown once. Its holder may do what its role may.", made.token);
     fresh();
   }
 

@@ -13,10 +13,10 @@ from isoscale.analysis.study.analysis import analyse, as_json
 from isoscale.analysis.study.formats import open_trace, sources
 from isoscale.analysis.study.reading import Reading
 from isoscale.scheduling.policy import make_policy
-from isoscale.sim.backend import Interference
 from isoscale.sim.costs import PRESETS
 from isoscale.sim.disturbances import DeviceFailures, ServingLoad
 from isoscale.sim.engine import Options, Outcome
+from isoscale.sim.interference import Interference
 from isoscale.sim.recorder import FileRecorder
 from isoscale.sim.result import details, summarise, summary_json
 from isoscale.sim.run import Experiment
@@ -120,4 +120,9 @@ def test_the_directory_of_a_simulation_is_all_its_policies(tmp_path: Path) -> No
     simulated(tmp_path / "fifo", "calm", "fifo")
     simulated(tmp_path / "srtf", "calm", "srtf")
     (tmp_path / "details.json").write_text(json.dumps({}))
+    assert [source.label for source in sources(str(tmp_path))] == ["fifo", "srtf"]
+    # What an earlier simulation left in the same place is no part of this one.
+    (tmp_path / "details.json").write_text(json.dumps({"logs": ["srtf"]}))
+    assert [source.label for source in sources(str(tmp_path))] == ["srtf"]
+    (tmp_path / "details.json").write_text("damaged")
     assert [source.label for source in sources(str(tmp_path))] == ["fifo", "srtf"]
