@@ -6,6 +6,7 @@ is done (act), by the threads of the jobs concerned; then a new picture is publi
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import queue
@@ -101,6 +102,8 @@ class Engine:
         self._on_returned, self._on_broken = on_returned, on_broken
         self._recorder = Recorder(store, driver)
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        #: taken out of the inbox while decisions could not be written down
+        self._backlog: list[Any] = []
         self.live: dict[str, Live] = {}
         #: by which instructions are carried out
         self.hands = Hands(state, self.live, codes, self._recorder, self._cores, self.post, now)
@@ -173,11 +176,10 @@ class Engine:
             self._on_broken(error)
 
     def _next_messages(self) -> list[Any]:
-        wait_s = max(0.0, self._due_s - self._now())
-        try:
-            messages = [self._inbox.get(timeout=min(wait_s, _LONGEST_WAIT_S))]
-        except queue.Empty:
-            return []
+        wait_s = 0.0 if self._backlog else max(0.0, self._due_s - self._now())
+        messages, self._backlog = self._backlog, []
+        with contextlib.suppress(queue.Empty):
+            messages.append(self._inbox.get(timeout=min(wait_s, _LONGEST_WAIT_S)))
         while not self._inbox.empty():
             messages.append(self._inbox.get())
         return messages
@@ -244,6 +246,18 @@ class Engine:
                     _log.error("decisions cannot be written down, and wait: %s", error)
                 self.trouble = f"decisions cannot be written down: {error}"
                 time.sleep(_DISK_S)
+                self._show_meanwhile()
+
+    def _show_meanwhile(self) -> None:
+        """How far jobs are, as they say; of each only the last counts. All else that was posted keeps its order."""
+        while not self._inbox.empty():
+            self._backlog.append(self._inbox.get())
+        last = {message.job: message for message in self._backlog if isinstance(message, Seen)}
+        self._backlog = [one for one in self._backlog if not isinstance(one, Seen) or one is last[one.job]]
+        shown = {job for job in last if job in self.live and job in self.picture.jobs}
+        for job in shown:
+            self.live[job].status = last[job].status
+        self.publish(shown)
 
     def _time_start(self, live: Live, change: StateChanged, now: float) -> None:
         if change.new == "starting":
@@ -455,7 +469,7 @@ class Engine:
         """`only`: nothing has changed but what these jobs say of themselves."""
         if only is not None:
             now, due = self._now(), self._due_s
-            self.picture = later(self.picture, self._driver, self.live, only, now, due, self.estimates)
+            self.picture = later(self.picture, self.live, only, now, due, self.estimates)
             return
         self.picture = picture_of(
             self._driver,

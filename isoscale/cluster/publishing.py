@@ -58,7 +58,6 @@ def picture_of(
 
 def later(
     picture: Picture,
-    driver: Driver,
     live: Mapping[str, Live],
     jobs: Collection[str],
     now: float,
@@ -66,7 +65,7 @@ def later(
     estimates: Mapping[str, Estimate],
 ) -> Picture:
     """The picture when nothing has changed but what these jobs say of themselves."""
-    said = {job: _job(driver.standing(job), live[job]) for job in jobs if job in driver and job in live}
+    said = {job: _job(picture.jobs[job].standing, live[job]) for job in jobs if job in picture.jobs and job in live}
     shown = {**picture.jobs, **said} if said else picture.jobs
     return replace(picture, t=now, jobs=shown, estimates=estimates, decides_in_s=_left_s(due, now))
 

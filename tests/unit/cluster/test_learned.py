@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
+from isoscale.cluster import engine as engine_module
 from isoscale.cluster.batches import Batches
 from isoscale.cluster.change_costs import RESCALE_S, ChangeCosts
-from isoscale.cluster.engine import _Told
+from isoscale.cluster.engine import Engine, _Told
 from isoscale.cluster.learning import Learner
 from isoscale.cluster.live import Live
 from isoscale.cluster.publishing import picture_of
@@ -95,6 +99,46 @@ def test_turns_of_the_size_before_are_not_taken_for_those_of_the_new_one() -> No
         assert look(60 + number, 8, 7.0, 1000.0 * number) is None or batches._told.turns["cpu"][0] == 0.0  # type: ignore[union-attr]
 
 
+def adopt(world: World, engine: Engine, job: str, device: str) -> None:
+    """It runs, on this device."""
+    record = world.service.store.job(job)
+    assert record is not None
+    live = engine.live[job] = Live(record, engine.learner(record), is_offered=True)
+    held = Standing(state="running", granted=(device,), holds=(device,), number=1, attempt=1, is_up=True)
+    engine.turn([JobAdopted(engine.submission(live), held)])
+
+
+def test_who_looks_sees_how_far_jobs_are_while_nothing_can_be_written_down(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_module, "_DISK_S", 0.01)
+    world.submit()
+    engine = an_engine(world, lambda: START, 1.0)
+    adopt(world, engine, "j1", "local/cpu/0")
+    called: list[int] = []
+    steps: list[int] = []
+
+    def write() -> str:
+        if len(steps) == 3:
+            return "written"
+        for step in (10 * len(steps) + 1, 10 * len(steps) + 2):
+            engine.post(Seen("j1", 1, a_status(step)))
+            engine.call(lambda engine, step=step: called.append(step) or [])
+        steps.append(engine.picture.jobs["j1"].step)
+        raise sqlite3.OperationalError("database or disk is full")
+
+    assert engine.persist(write) == "written"
+    assert steps == [0, 2, 12]
+    assert engine.picture.jobs["j1"].step == 22
+    assert called == []
+    # What was posted meanwhile is done afterwards, in its order; of what a job said of itself only the last counts.
+    messages = engine._next_messages()
+    assert [one.status["step"] for one in messages if isinstance(one, Seen)] == [22]
+    engine.turn(messages)
+    assert called == [1, 2, 11, 12, 21, 22]
+    engine.close()
+
+
 def test_a_quiet_turn_shows_what_a_whole_picture_shows(world: World) -> None:
     for _ in range(3):
         world.submit()
@@ -103,11 +147,7 @@ def test_a_quiet_turn_shows_what_a_whole_picture_shows(world: World) -> None:
     engine._driver.controller.policy.watches_time = True
     running = ("j1", "j2")
     for job, device in zip(running, ("local/cpu/0", "local/cpu/1"), strict=True):
-        record = world.service.store.job(job)
-        assert record is not None
-        live = engine.live[job] = Live(record, engine.learner(record), is_offered=True)
-        held = Standing(state="running", granted=(device,), holds=(device,), number=1, attempt=1, is_up=True)
-        engine.turn([JobAdopted(engine.submission(live), held)])
+        adopt(world, engine, job, device)
     engine.turn([_Told("submitted", "j3")])
 
     def whole() -> Any:
