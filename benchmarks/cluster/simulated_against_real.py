@@ -81,7 +81,7 @@ def _live(
         if rows.find(kind="profile", policy="", repetition=repetition) is None:
             first = rows.find(kind="profile", policy="", repetition=0)
             with company() as others, live.served(state, "fifo", packed) as (service, client):
-                seconds = options.pick(smoke=0.2, quick=2.0, full=3.0)
+                seconds = options.pick(smoke=0.2, quick=2.0, full=8.0)
                 before = None if first is None else speeds_of(first)
                 speeds = Pairs(service, client, packed, seconds).measure(recipes, _say, before)
             _say(speeds.in_words())

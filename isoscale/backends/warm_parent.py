@@ -94,12 +94,13 @@ def _fork_twice() -> bool:
 
 def _become(connection: int, directory: int, log: int) -> None:
     """Everything is as a fresh interpreter would have it, but for the modules that are imported already."""
-    with socket.socket(fileno=connection) as asked:
+    data = b""
+    with socket.socket(fileno=connection) as asked, contextlib.suppress(ConnectionError):
         asked.sendall(NUMBER.pack(os.getpid()))
         size = _read(asked, NUMBER.size)
-        # Whoever asked has gone, or has given up: nobody knows this process.
         data = _read(asked, NUMBER.unpack(size)[0]) if size else b""
     if not data:
+        # Whoever asked has gone, or has given up: nobody knows this process.
         os._exit(0)
     wanted: dict[str, Any] = json.loads(data)
     os.setsid()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -308,6 +309,22 @@ def test_coordinator_and_executor_die_together(begin: Begin, ends_the_same: Ends
     job = begin(executors=3)
     faults.play(job, [faults.kill_coordinator(step=4, down_s=0.5, meanwhile=[faults.kill(executor=0, after_s=0.08)])])
     job.wait_for(lambda: 0 not in job.members() and len(job.events("coordinator_started")) == 2, "they recover")
+    ends_the_same(job)
+
+
+def test_a_newcomer_tells_of_a_step_that_nobody_else_can_tell_of(begin: Begin, ends_the_same: EndsTheSame) -> None:
+    """The only executor seals a step that no coordinator hears of, hands the state over, and dies."""
+    job = begin(executors=1, turn_s=0.5, points=[faults.at("handed", executor=0)])
+    job.wait_step(1)
+    job.scale(2)
+    with job.handle() as handle:
+        job.wait_for(lambda: (handle.status().get("pending") or "").startswith("generation 2"), "the group forms")
+    time.sleep(0.3)  # the order to switch is out, and the step takes two seconds
+    job.stop_coordinator()
+    with contextlib.suppress(TimeoutError, AssertionError):
+        job.wait_for(lambda: 0 not in job.pids(), "executor 0 dies", 20)
+    job.kill_coordinator()
+    job.resume()
     ends_the_same(job)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -91,6 +92,8 @@ def test_what_was_not_acknowledged_is_sent_again_to_the_next_coordinator(
             link.send(m.Warned(message=str(number)))
         first.wait(lambda: len(first.warnings()) == 4)
         first.peers[0].send(m.encode(m.Heard(count=3)))
+        begun = time.monotonic()
+        assert link.unheard_since() < begun
         first.peers[0].send(m.encode(m.Approach()))
         while not got:
             threading.Event().wait(0.01)

@@ -609,6 +609,24 @@ def test_everybody_gone_begins_again_from_the_checkpoint() -> None:
     assert min(one.step for one in world.alive() if one.trains) >= 3
 
 
+def test_who_was_let_go_before_everybody_began_again_was_not_lost() -> None:
+    world = training(2)
+    world.request(devices("cpu*1"))
+    quiet(world)
+    world.seal(1)
+    quiet(world)
+    world.seal(2)
+    only(world, 0)
+    assert world.membership.roster[1].state == "leaving"
+    world.die(world.executors[0])
+    world.die(world.executors[1])
+    only(world, 0)
+    ends = [(one.event, one.fields["executor"]) for one in world.events if one.event.startswith("executor_l")]
+    assert ends == [("executor_lost", 0), ("executor_left", 1)]
+    world.settle()
+    assert world.restarts == 1
+
+
 def test_a_newcomer_that_fails_after_the_order_to_switch_leads_to_a_recovery() -> None:
     """The others go over to its generation, and would wait there for it for ever."""
     world = training(1)

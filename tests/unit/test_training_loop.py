@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -150,6 +151,20 @@ def test_facts_of_a_lost_first_executor_are_told_by_its_successor_in_order() -> 
     facts.tell(lambda: told.append(300), is_main=True)
     facts.tell(lambda: told.append(301), is_main=True)
     assert told == list(range(300 - 256, 302)), "the last 256 of them, each once"
+
+
+def test_facts_since_a_moment_are_those_that_were_told_and_those_that_were_not() -> None:
+    told: list[int] = []
+    facts = Facts()
+    moments = []
+    for number in range(6):
+        moments.append(time.monotonic())
+        facts.tell(lambda number=number: told.append(number), is_main=number < 3)  # type: ignore[misc]
+    assert told == [0, 1, 2]
+    for tell in facts.since(moments[1]):
+        tell()
+    assert told == [0, 1, 2, 1, 2, 3, 4, 5]
+    assert facts.since(time.monotonic() + 1) == []
 
 
 def test_the_last_facts_need_none_after_them() -> None:

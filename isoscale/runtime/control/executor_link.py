@@ -121,8 +121,9 @@ class Link:
         self._path, self._token, self._ca_file, self._find_newest = path, token, ca_file, find
         self._on_message, self._introduce, self._on_refused = on_message, introduce, on_refused
         self._lock = threading.Condition()
-        #: not acknowledged yet; the first `_sent` of them have been sent on the present connection
-        self._waiting: deque[bytes] = deque()
+        #: not acknowledged yet, each with the time since which it waits; the first `_sent` of them have been sent
+        #: on this connection
+        self._waiting: deque[tuple[bytes, float]] = deque()
         self._sent = 0
         self._heard = 0
         self._socket: ClientConnection | None = socket
@@ -139,7 +140,7 @@ class Link:
 
     def send(self, message: m.FromExecutor) -> None:
         with self._lock:
-            self._waiting.append(m.encode(message))
+            self._waiting.append((m.encode(message), time.monotonic()))
             self._lock.notify_all()
 
     def send_fact(self, message: m.FromExecutor) -> None:
@@ -157,6 +158,11 @@ class Link:
         lost_at = self._lost_at
         return 0.0 if lost_at is None else time.monotonic() - lost_at
 
+    def unheard_since(self) -> float:
+        """What was said before this moment, by the monotonic clock, has reached a coordinator."""
+        with self._lock:
+            return self._waiting[0][1] if self._waiting else time.monotonic()
+
     def close(self) -> None:
         """Everything sent so far reaches the coordinator, if there is one."""
         with self._lock:
@@ -173,7 +179,7 @@ class Link:
         while True:
             with self._lock:
                 self._lock.wait_for(lambda: self._socket is not None and self._sent < len(self._waiting))
-                socket, frame = self._socket, self._waiting[self._sent]
+                socket, frame = self._socket, self._waiting[self._sent][0]
                 self._sent += 1
             assert socket is not None
             try:

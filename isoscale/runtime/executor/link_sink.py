@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 
 from isoscale.clock import since_boot
@@ -14,7 +15,7 @@ from isoscale.runtime.control.executor_link import Link
 from isoscale.runtime.executor.member import Member
 from isoscale.runtime.training.batches import Rebatched
 from isoscale.runtime.training.loader import Place
-from isoscale.runtime.training.sink import Value, step_loss
+from isoscale.runtime.training.sink import Facts, Value, step_loss
 
 __all__ = ["LinkSink"]
 
@@ -25,6 +26,20 @@ class LinkSink:
         self._link = link
         self._member = member
         self._record = record
+        self._send: Callable[[m.FromExecutor], None] = link.send_fact
+
+    def unheard(self, facts: Facts) -> list[bytes]:
+        """Those that no coordinator may have heard yet, as messages that somebody else can send."""
+        # Of what another executor has told, this one knows only how long ago its own last word was heard.
+        since = self._link.unheard_since() - self._member.settings.heartbeat_s
+        said: list[m.FromExecutor] = []
+        self._send = said.append
+        try:
+            for tell in facts.since(since):
+                tell()
+        finally:
+            self._send = self._link.send_fact
+        return [m.encode(message) for message in said]
 
     def step(
         self,
@@ -39,7 +54,7 @@ class LinkSink:
         noise_scale: float | None = None,
         noise_skipped: int = 0,
     ) -> None:
-        self._link.send_fact(
+        self._send(
             m.StepDone(
                 step=step,
                 epoch=epoch,
@@ -59,19 +74,19 @@ class LinkSink:
         )
         if self._record:
             exact = {name: {r: v.hex() for r, v in by_rank.items()} for name, by_rank in values.by_rank.items()}
-            self._link.send_fact(m.Recorded(step=step, values=exact))
+            self._send(m.Recorded(step=step, values=exact))
 
     def logged(self, *, step: int, epoch: int, values: dict[str, Value]) -> None:
-        self._link.send_fact(m.Logged(step=step, epoch=epoch, values=values, at=since_boot(), output=_written_so_far()))
+        self._send(m.Logged(step=step, epoch=epoch, values=values, at=since_boot(), output=_written_so_far()))
 
     def audited(self, *, step: int, digest: str) -> None:
-        self._link.send_fact(m.Audited(step=step, digest=digest))
+        self._send(m.Audited(step=step, digest=digest))
 
     def streamed(self, *, event: str, stream: str, step: int, fields: dict[str, object]) -> None:
-        self._link.send_fact(m.Streamed(event=event, stream=stream, step=step, fields=fields))
+        self._send(m.Streamed(event=event, stream=stream, step=step, fields=fields))
 
     def rebatched(self, change: Rebatched, /) -> None:
-        self._link.send_fact(m.Rebatched(**asdict(change)))
+        self._send(m.Rebatched(**asdict(change)))
 
     def warned(self, *, message: str) -> None:
         self._link.send(m.Warned(message=message))

@@ -6,6 +6,7 @@ goes on to the place in the script at which that was taken. Members that begin f
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ import torch
 from isoscale.backends.system import restore_priority
 from isoscale.core.reduction.exchange import Exchange, ExchangeBrokenError
 from isoscale.errors import IsoscaleError
+from isoscale.protocol import messages as m
 from isoscale.runtime.executor.orders import Orders
 from isoscale.runtime.executor.state_transfer import receive_state
 from isoscale.runtime.training.loader import Loader
@@ -35,6 +37,8 @@ class Newcomer:
         self.loop: TrainingLoop
         #: the job's state, received or read but not loaded yet
         self.staged: dict[str, Any] | None = None
+        #: facts of the job before it came, which no coordinator may have heard yet
+        self._unheard: list[bytes] = []
         #: with whom to go on when it is loaded
         self._landing: Exchange | None = None
 
@@ -66,7 +70,7 @@ class Newcomer:
         group = formed.handover if source < 0 else formed.exchange.group
         restore_priority()  # the others are about to wait for this one
         try:
-            staged = receive_state(group, max(source, 0))
+            staged, unheard = receive_state(group, max(source, 0))
         except ExchangeBrokenError:
             self._orders.tell(lambda state: state.not_received(order))
             return
@@ -74,7 +78,7 @@ class Newcomer:
         self._orders.tell(lambda state: state.received(order, step))
         if self._orders.ask(lambda state: state.generation.number) != order.generation:
             return
-        self.staged, self._landing = staged, formed.exchange
+        self.staged, self._unheard, self._landing = staged, unheard, formed.exchange
         self.loop.audit_at = step + 1
         self._pace.restart()
 
@@ -98,6 +102,10 @@ class Newcomer:
         load_snapshot(loop, loader, self.staged)
         self.staged = None
         loop.approaching = False
+        for frame in self._unheard:
+            # In case that it is the first one before anybody was told.
+            loop.facts.tell(partial(self._orders.link.send_fact, m.decode_from_executor(frame)), is_main=False)
+        self._unheard = []
         if self._landing is not None:
             loop.engine.use(self._landing)
             self._landing = None

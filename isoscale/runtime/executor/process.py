@@ -17,6 +17,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 from typing import NoReturn
@@ -238,6 +239,7 @@ def _make_loop(train_code: CodeType | None, welcome: m.Welcome, member: Member) 
         loop = TrainingLoop(spec, LocalExchange(spec.workers), sink, device=device, train_code=train_code)
         loop.approaching = True
     member.attach(loop)
+    member.switching.unheard = partial(sink.unheard, loop.facts)
     if fault := env.fault():
         from isoscale.runtime.executor import fault_points
 

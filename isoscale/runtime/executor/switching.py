@@ -28,6 +28,8 @@ class Switching:
         self._orders = orders
         self._recoveries = recoveries
         self._pace = pace
+        #: facts of the job that no coordinator may have heard yet, as messages
+        self.unheard: Callable[[], list[bytes]] = list
 
     def hold_for_plan(self, loop: TrainingLoop, loader: Loader, interrupted: Callable[[], bool]) -> None:
         """All wait for the plan's change before the next step. `interrupted`: there is something else to do first."""
@@ -54,7 +56,7 @@ class Switching:
             return  # another order has overtaken this one
         targets = [i for i, source in order.senders.items() if source == order.index]
         if targets:
-            send_state(formed.exchange.group, targets, loop, loader)
+            send_state(formed.exchange.group, targets, loop, loader, self.unheard())
         pause = Pause(left.unix, left.unix_now(), waited_s)
         self._orders.tell(lambda state: state.switched(order, pause))
         loop.engine.use(formed.exchange)
@@ -66,6 +68,6 @@ class Switching:
         """One who leaves stays, with the state, until the others have sealed a step without it."""
         self._orders.tell(lambda state: state.go_out(order))
         if formed is not None and formed.handover is not None:
-            send_state(formed.handover, range(1, len(order.senders) + 1), loop, loader)
+            send_state(formed.handover, range(1, len(order.senders) + 1), loop, loader, self.unheard())
         loop.main_objects.close()  # the others train on meanwhile
         self._orders.wait(lambda state: state.recover)  # or Leaving

@@ -223,10 +223,16 @@ class Rescaling:
         self.generations.lose()
         # What these came for is gone, and they have run too far to begin with the others.
         going = [one.executor for one in self.roster if one.state in ("approaching", "held")]
+        # Whoever was let go before is not heard of any more, and did not have to be lost for this.
+        left = [
+            Emit("executor_left", {"executor": one.executor, "pid": one.pid, "reason": "was told to leave"})
+            for one in self.roster
+            if one.state == "leaving"
+        ]
         for one in self.roster:
             if one.state in ("member", "leaving"):
                 self.roster.remove(one.executor)
-        return self._let_go(going, "everybody begins again")
+        return [*left, *self._let_go(going, "everybody begins again")]
 
     # ---- after another coordinator ----
 

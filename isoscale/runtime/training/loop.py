@@ -97,7 +97,7 @@ class TrainingLoop:
         self._stepping = False
         self._place = Place("", 0, 0)
         self._last_commit = time.perf_counter()
-        self._facts = Facts()
+        self.facts = Facts()
         self.main_objects = MainObjects(
             Path(spec.out),
             self.engine.turn,
@@ -320,7 +320,7 @@ class TrainingLoop:
     def tell(self, fact: Callable[[], None]) -> None:
         """A fact that every executor knows, as a call of the sink."""
         if not self.approaching:
-            self._facts.tell(fact, is_main=self.is_main)
+            self.facts.tell(fact, is_main=self.is_main)
 
     # ---- the end, called by whoever runs the training function ----
 
@@ -341,7 +341,7 @@ class TrainingLoop:
     def tell_left(self) -> None:
         """The first executor may be gone before it could tell the last facts, and none are to come."""
         if not self.approaching:
-            self._facts.tell_left()
+            self.facts.tell_left()
 
     def close(self) -> None:
         """Modules are the script's again, without hooks."""

@@ -5,9 +5,10 @@ Says which facts there are, and who tells them. Where they go is the business of
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from isoscale.core.totals import Combined
 
@@ -59,24 +60,34 @@ class Sink(Protocol):
 
 
 class Facts:
-    """Facts that every executor knows. The first one tells them; the others remember them for a while: it may be gone
-    before it could tell, and then its successor does."""
+    """Facts that every executor knows, each as a call of the sink. The first one tells them; all remember them for a
+    while: it may be gone before anybody has heard it, and then its successor tells them."""
 
     def __init__(self) -> None:
-        self._untold: deque[Callable[[], None]] = deque(maxlen=_REMEMBERED)
+        self._told: deque[_Fact] = deque(maxlen=_REMEMBERED)
+        self._untold: deque[_Fact] = deque(maxlen=_REMEMBERED)
 
     def tell(self, fact: Callable[[], None], *, is_main: bool) -> None:
-        """`fact` is a call of the sink."""
-        if not is_main:
-            self._untold.append(fact)
-            return
-        self.tell_left()
-        fact()
+        if is_main:
+            self.tell_left()
+        self._untold.append(_Fact(time.monotonic(), fact))
+        if is_main:
+            self.tell_left()
 
     def tell_left(self) -> None:
         """On whoever is the first one by now."""
         while self._untold:
-            self._untold.popleft()()
+            self._told.append(self._untold.popleft())
+            self._told[-1].tell()
+
+    def since(self, then: float) -> list[Callable[[], None]]:
+        """Told here or not; `then` is by the monotonic clock."""
+        return [fact.tell for fact in (*self._told, *self._untold) if fact.at >= then]
+
+
+class _Fact(NamedTuple):
+    at: float
+    tell: Callable[[], None]
 
 
 def step_loss(values: Combined) -> float | None:
