@@ -110,6 +110,8 @@ class Recorder:
             for job, text in standings.items():
                 if job in live and job not in ended:
                     live[job].record = tx.update(job, standing=text, failures=self._driver.standing(job).failures)
+            for job in ended:  # what it still holds is for the next service, if this one does not come to end it
+                live[job].record = tx.update(job, standing=standings.get(job, ""))
             if not tx.last_event:
                 tx.event("standing", devices=len(standings))
         return ended

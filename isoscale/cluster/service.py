@@ -25,6 +25,7 @@ from isoscale.cluster.engine import Engine
 from isoscale.cluster.forecast import Forecaster, Situation
 from isoscale.cluster.growth import wanted
 from isoscale.cluster.learning import Learner
+from isoscale.cluster.left_alive import end_left_alive
 from isoscale.cluster.lending import Lending, Reclaimed
 from isoscale.cluster.links import Links
 from isoscale.cluster.machine import make_cluster, pin_devices
@@ -341,6 +342,7 @@ class Service:
             elif process is not None:
                 watched.append((record, saved.attempt, process))
             events += adopted.events
+        end_left_alive(self.store, self.state, engine.hands.executors, now)
         instructions = self._driver.handle(*events, now=now)
         # After jobs: what they hold goes back when they have let go of it.
         instructions += self._driver.handle(*self._lending.resume(now), now=now)

@@ -121,6 +121,10 @@ class Store:
         """That are not over, in order of submission."""
         return [rows.job(row) for row in self._read(f"SELECT {rows.JOB} FROM jobs WHERE {rows.LIVE} ORDER BY number")]
 
+    def holding_over(self) -> list[str]:
+        """Ids of jobs that are over and that held devices when they ended."""
+        return [row[0] for row in self._read(f"SELECT id FROM jobs WHERE NOT ({rows.LIVE}) AND standing != ''")]
+
     def jobs(self, *, tenant: str | None = None, limit: int = 100, before: int | None = None) -> list[JobRecord]:
         """The newest first; of one tenant, or of all."""
         conditions, values = ["1"], list[Any]()
