@@ -324,7 +324,7 @@ class Service:
         for record in self.store.live_jobs():
             found, process = self._look(record, rebooted)
             live = engine.know(record)
-            live.outcome, live.reached = found.outcome, record.step
+            live.outcome, live.reached = found.outcome, max(record.step, found.outcome.step)
             saved = load_standing(record.standing)
             if saved is None and not engine.admit(record):
                 if record.wanted == "cancel":
