@@ -144,6 +144,8 @@ LONG = (
     "tests/cluster/test_retries.py::test_errors_on_trial",
     "tests/cluster/test_batches.py::test_a_batch_size_that_the_service_chooses[pollux",
     "tests/cluster/test_it_survives.py::test_a_reclaim_that_is_interrupted_is_carried_out[reclaim-free",
+    "tests/cluster/test_it_survives.py::test_a_pause_that_is_interrupted_is_carried_out[pause-done",
+    "tests/cluster/test_it_survives.py::test_death_of_a_service_that_has_just_taken_jobs_over",
     "tests/cluster/test_it_survives.py::test_death_at_a_transition[submit-directory",
     "tests/cluster/test_it_survives.py::test_death_at_a_transition[start-intended",
     "tests/cluster/test_it_survives.py::test_death_at_a_transition[start-recorded",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 from typing import Annotated
@@ -15,16 +14,16 @@ from rich.live import Live
 from isoscale import limits
 from isoscale.cli.cluster_options import AsJson, Ca, ClusterOption, JobId, TokenFile, connect
 from isoscale.cli.cluster_view import job_page, job_table, why_text
+from isoscale.cli.job_logs import show_logs
 from isoscale.cli.numbers import in_range
 from isoscale.cluster.client import Client
-from isoscale.cluster.values import ENDED, JobShown
+from isoscale.cluster.values import JobShown
 
 __all__ = ["jobs"]
 
 jobs = typer.Typer(help="Jobs of a cluster service: list them, ask why, pause, resume, cancel, change them.")
 
 _WATCH_S = 1.0
-_FOLLOW_S = 0.5
 
 
 @jobs.callback(invoke_without_command=True)
@@ -105,7 +104,9 @@ def logs(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job is over.")] = False,
     source: Annotated[
         str | None,
-        typer.Option(help="An executor's number, or coordinator.  \\[default: the first executor]", show_default=False),
+        typer.Option(
+            help="An executor's number, or coordinator.  \\[default: the one that printed last]", show_default=False
+        ),
     ] = None,
     whole: Annotated[bool, typer.Option("--all", help="From the beginning; otherwise the last 64 KiB.")] = False,
     cluster: ClusterOption = None,
@@ -113,22 +114,7 @@ def logs(
     ca: Ca = None,
 ) -> None:
     """What a job printed."""
-    client = _client(context, cluster, token_file, ca)
-    offset, at = 0 if whole else -65_536, source
-    while True:
-        over = client.job(job).state in ENDED
-        if at is None:
-            at = next((one.source for one in client.logs(job) if one.source != "coordinator"), None)
-        while at is not None:
-            page = client.log(job, at, offset)
-            sys.stdout.write(page.text)
-            offset = page.next_offset
-            if not page.text:
-                break
-        sys.stdout.flush()
-        if not follow or over:
-            return
-        time.sleep(_FOLLOW_S)
+    show_logs(_client(context, cluster, token_file, ca), job, source, whole=whole, follow=follow)
 
 
 @jobs.command()

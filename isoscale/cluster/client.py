@@ -233,7 +233,7 @@ class Client:
     # ---- HTTP ----
 
     def _path(self, job: str, *rest: str) -> str:
-        if not job.isalnum():  # a slash would make it another path
+        if not (job.isascii() and job.isalnum()):  # a slash would make it another path
             raise ServiceError(f"ID={job[:40]}: no such job; see isoscale jobs", status=404)
         return "/".join(["/api/jobs", job, *rest])
 

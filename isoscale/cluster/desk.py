@@ -135,7 +135,7 @@ class Desk:
             raise
         if known is not None:  # somebody sent the same key at the same time
             shutil.rmtree(directory, ignore_errors=True)
-            return self._show(known, caller, self._picture())
+            return self._show(_same(known, submission), caller, self._picture())
         faults.reached("submit-committed")
         self._tell("submitted", job.id)
         return self._show(job, caller, self._picture())
@@ -173,12 +173,7 @@ class Desk:
         """The job of an earlier submission with this key. Raises ConflictError if it was another one."""
         with self._store.write(now=self._now()) as tx:
             known = tx.by_key(caller.token, submission.key)
-        if known is not None and known.submission != submission:
-            raise ConflictError(
-                f"key={submission.key}: used before for {known.id}, which was submitted with other options; "
-                "give another key"
-            )
-        return known
+        return None if known is None else _same(known, submission)
 
     # ---- verbs ----
 
@@ -218,13 +213,15 @@ class Desk:
         found = self._visible(caller, job)
         if found.state in ENDED and wanted == "cancel":
             return self._show(found, caller, self._picture())
-        found = self._changeable(caller, job)
-        if found.wanted == "cancel" and wanted != "cancel":
-            raise ConflictError(f"{job}: it was cancelled; submit it again")
-        if found.wanted != wanted:
-            with self._store.write(now=self._now(), by=caller.name) as tx:
+        self._changeable(caller, job)
+        with self._store.write(now=self._now(), by=caller.name) as tx:
+            found = tx.job(job) or found  # as it is now: of two who ask at once the second one sees what the first did
+            if found.wanted == "cancel" and wanted != "cancel":
+                raise ConflictError(f"{job}: it was cancelled; submit it again")
+            if is_new := found.wanted != wanted:
                 found = tx.want(job, wanted)
                 tx.event(event, found)
+        if is_new:
             faults.reached("cancel-asked" if wanted == "cancel" else "pause-asked")
             self._tell(wanted, job)
         return self._show(found, caller, self._picture())
@@ -248,6 +245,16 @@ class Desk:
 
     def _show(self, job: JobRecord, caller: Caller, picture: Picture) -> JobShown:
         return show_job(job, picture, caller, f"{self._jobs}{job.id}")
+
+
+def _same(known: JobRecord, submission: Submission) -> JobRecord:
+    """The job that had this key before. Raises ConflictError if it was submitted otherwise."""
+    if known.submission != submission:
+        raise ConflictError(
+            f"key={submission.key}: used before for {known.id}, which was submitted with other options; "
+            "give another key"
+        )
+    return known
 
 
 def write_ended(directory: Path, job: JobRecord) -> None:

@@ -256,7 +256,8 @@ class Engine:
         self._backlog = [one for one in self._backlog if not isinstance(one, Seen) or one is last[one.job]]
         shown = {job for job in last if job in self.live and job in self.picture.jobs}
         for job in shown:
-            self.live[job].status = last[job].status
+            live, status = self.live[job], last[job].status
+            live.status, live.samples = status, status.get("samples", live.samples)
         self.publish(shown)
 
     def _time_start(self, live: Live, change: StateChanged, now: float) -> None:

@@ -27,6 +27,8 @@ class LogFile:
     #: "coordinator", or an executor's number
     source: str
     size: int
+    #: when something was last printed, unix seconds; 0: never
+    changed_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,10 +62,10 @@ class LogMatches:
 
 def log_files(directory: Path) -> list[LogFile]:
     """The coordinator's, then those of executors by number."""
-    found = [LogFile(source="coordinator", size=_size(directory / "coordinator.log"))]
+    found = [_log_file("coordinator", directory / "coordinator.log")]
     with contextlib.suppress(OSError):
         numbers = sorted(int(match[1]) for name in os.listdir(directory / "logs") if (match := _LOG.fullmatch(name)))
-        found += [LogFile(source=str(n), size=_size(directory / "logs" / f"executor-{n}.log")) for n in numbers]
+        found += [_log_file(str(n), directory / "logs" / f"executor-{n}.log") for n in numbers]
     return found
 
 
@@ -141,7 +143,8 @@ def _known(directory: Path, source: str) -> tuple[Path | None, int]:
     return directory / name, known[source]
 
 
-def _size(path: Path) -> int:
+def _log_file(source: str, path: Path) -> LogFile:
     with contextlib.suppress(OSError):
-        return path.stat().st_size
-    return 0
+        found = path.stat()
+        return LogFile(source=source, size=found.st_size, changed_s=found.st_mtime if found.st_size else 0.0)
+    return LogFile(source=source, size=0)

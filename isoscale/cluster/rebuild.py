@@ -16,8 +16,10 @@ from pathlib import Path
 import msgspec
 
 from isoscale.backends.host_id import machine_id
+from isoscale.backends.system import lives
 from isoscale.cluster.coordinator import granted_devices
 from isoscale.cluster.outcome import outcome_of
+from isoscale.cluster.process import live_executors
 from isoscale.cluster.recording import save_standing
 from isoscale.cluster.state_directory import StateDirectory
 from isoscale.cluster.store import Store
@@ -66,7 +68,7 @@ def _set_aside(database: Path, now: float) -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class _Coordinator:
-    """That was announced in the job's directory."""
+    """That was announced in the job's directory, and lives or has left executors that do."""
 
     pid: int
     born: int
@@ -99,8 +101,10 @@ def _job(directory: Path) -> tuple[JobRecord, _Coordinator | None] | None:
 def _announced(directory: Path) -> _Coordinator | None:
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         found = read_small_json(directory / "control" / "coordinator.json")
-        if found["machine"] == machine_id():
-            return _Coordinator(int(found["pid"]), int(found["born"]))
+        one = _Coordinator(int(found["pid"]), int(found["born"]))
+        # Where nothing lives the job's grant is an old one: its devices may have been given to others since.
+        if found["machine"] == machine_id() and (lives(one.pid, one.born) or live_executors(directory)):
+            return one
     return None
 
 

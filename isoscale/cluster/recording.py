@@ -78,11 +78,12 @@ class Recorder:
         standings = self._changed_standings(live)
         if not instructions and not standings and not self.closing:
             return []
-        before, told = {job: one.record for job, one in live.items()}, dict(self._devices)
+        before = {job: one.record for job, one in live.items()}
+        told, resized = dict(self._devices), dict(self._resized)
         try:
             ended = self._record(instructions, standings, live, now)
         except BaseException:  # nothing is written, and it may be tried again
-            self._devices = told
+            self._devices, self._resized = told, resized
             for job, record in before.items():
                 live[job].record = record
             raise
@@ -109,6 +110,8 @@ class Recorder:
             for job, text in standings.items():
                 if job in live and job not in ended:
                     live[job].record = tx.update(job, standing=text, failures=self._driver.standing(job).failures)
+            for job in ended:  # what it still holds is for the next service, if this one does not come to end it
+                live[job].record = tx.update(job, standing=standings.get(job, ""))
             if not tx.last_event:
                 tx.event("standing", devices=len(standings))
         return ended

@@ -34,6 +34,8 @@ _log = logging.getLogger(__name__)
 _BUSY_SHARE, _SOONEST_S, _LATEST_S, _CALM_S = 0.05, 0.03, 0.2, 1.0
 #: after an error of the service's own
 _AGAIN_S = 1.0
+#: between two looks at what outlived being killed, with nobody left who would tell of its end
+_STUCK_S = 10.0
 #: how long one that lives may leave a question open, and one that starts may take until it has an address
 _ANSWER_S, _START_S = 4.0, 60.0
 #: a job writes a checkpoint so often, if it trains undisturbed: what a loss of power costs at most
@@ -108,6 +110,11 @@ class Run:
         self._reported: GrantReported | None = None
         #: that this coordinator has told of so far
         self._abandoned_s = 0.0
+        #: the end of an attempt that the engine was not told of yet
+        self._ended: Ended | None = None
+        #: devices on which something was killed and lives, and whom no coordinator looks after
+        self._stuck: tuple[str, ...] = ()
+        self._killed_s = 0.0
         self._is_closing = False
         self._thread = threading.Thread(target=self._work, name=f"run-{job}", daemon=True)
         self._thread.start()
@@ -182,7 +189,10 @@ class Run:
         if self._follow_orders():
             next_look_s = 0.0
         process = self._process
-        if self._is_closing or process is None:
+        if self._is_closing:
+            return next_look_s
+        if process is None:
+            self._finish_ends()
             return next_look_s
         if ended or not process.is_alive():
             self._on_ended(process)
@@ -206,7 +216,8 @@ class Run:
         if self._process is not None:
             ended = self._process.wait(seconds, self._wake)
         else:
-            until_readable(self._wake)
+            again_s = _AGAIN_S if self._ended is not None else _STUCK_S if self._stuck else None
+            until_readable(self._wake, seconds=again_s)
         with contextlib.suppress(BlockingIOError):
             os.read(self._wake, 4096)
         return ended
@@ -233,7 +244,7 @@ class Run:
     ) -> None:
         if not forget_summary(self.directory):
             # Its result is there: a second one must not come.
-            self._post(Ended(self.job, attempt, outcome_of(self.directory)))
+            self._end(Ended(self.job, attempt, outcome_of(self.directory)))
             return
         try:
             what = start(grant)
@@ -251,12 +262,12 @@ class Run:
             else:  # a full disk, too many processes, a busy database: no fault of the job's
                 _log.exception("job %s", self.job)
                 outcome = Outcome(kind="died", error=text, error_class=MACHINE)
-            self._post(Ended(self.job, attempt, outcome))
+            self._end(Ended(self.job, attempt, outcome))
             return
         self._take(attempt, process)
 
     def _take(self, attempt: int, process: CoordinatorProcess) -> None:
-        self._process, self._attempt = process, attempt
+        self._process, self._attempt, self._stuck = process, attempt, ()
         self._begun_s = self._saved_s = self._changed_s = since_boot()
         self._is_calm = self._is_silent = self._has_answered = False
         self._unsaid, self._abandoned_s, self._unwritten = None, 0.0, None
@@ -266,7 +277,10 @@ class Run:
         process = self._process
         if coordinator_too and process is not None:
             process.kill()
+        if process is None:  # a coordinator tells by itself what it still holds
+            self._stuck, self._killed_s = devices, since_boot()
         freed = self._executors.end(self.directory, devices)
+        self._stuck = tuple(device for device in self._stuck if device not in freed)
         self._post(DevicesReleased(self.job, tuple(freed)))
 
     def _tell(self, grant: Grant, what: Callable[[JobHandle], object]) -> None:
@@ -353,10 +367,25 @@ class Run:
         process.close()
         self._process = None
         self._drop_handle()
-        alive = tuple(sorted({one.device for one in self._executors.live(self.directory)}))
         outcome = outcome_of(self.directory, code)
         left_s = max(0.0, outcome.abandoned_s - self._abandoned_s)
-        self._post(Ended(self.job, self._attempt, replace(outcome, abandoned_s=left_s), alive))
+        self._end(Ended(self.job, self._attempt, replace(outcome, abandoned_s=left_s)))
+
+    # ---- what is left ----
+
+    def _end(self, ended: Ended) -> None:
+        self._ended = ended
+        self._finish_ends()
+
+    def _finish_ends(self) -> None:
+        """Told with what lives of it, also of one that could not be started: an earlier one may have left executors.
+        Until somebody has looked nothing is told, since devices of which nobody knows are not free."""
+        if self._ended is not None:
+            alive = tuple(sorted({one.device for one in self._executors.live(self.directory)}))
+            ended, self._ended = self._ended, None
+            self._post(replace(ended, alive=alive))
+        elif self._stuck and since_boot() - self._killed_s >= _STUCK_S:
+            self._kill(self._stuck, False)
 
     def _reach(self) -> JobHandle:
         if self._handle is None:

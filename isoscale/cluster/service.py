@@ -25,6 +25,7 @@ from isoscale.cluster.engine import Engine
 from isoscale.cluster.forecast import Forecaster, Situation
 from isoscale.cluster.growth import wanted
 from isoscale.cluster.learning import Learner
+from isoscale.cluster.left_alive import end_left_alive
 from isoscale.cluster.lending import Lending, Reclaimed
 from isoscale.cluster.links import Links
 from isoscale.cluster.machine import make_cluster, pin_devices
@@ -276,9 +277,12 @@ class Service:
     # ---- nodes that come and go ----
 
     def _on_gone(self, devices: list[str]) -> None:
-        def lose(engine: Engine) -> list[Happening]:
+        def write() -> None:
             with self.store.write(now=self.now()) as tx:
                 tx.event("devices_gone", devices=devices)
+
+        def lose(engine: Engine) -> list[Happening]:
+            engine.persist(write)
             engine.away.update(devices)
             return [DeviceFailed(device, "its node is gone") for device in devices]
 
@@ -320,7 +324,7 @@ class Service:
         for record in self.store.live_jobs():
             found, process = self._look(record, rebooted)
             live = engine.know(record)
-            live.outcome, live.reached = found.outcome, record.step
+            live.outcome, live.reached = found.outcome, max(record.step, found.outcome.step)
             saved = load_standing(record.standing)
             if saved is None and not engine.admit(record):
                 if record.wanted == "cancel":
@@ -338,6 +342,7 @@ class Service:
             elif process is not None:
                 watched.append((record, saved.attempt, process))
             events += adopted.events
+        end_left_alive(self.store, self.state, engine.hands.executors, now)
         instructions = self._driver.handle(*events, now=now)
         # After jobs: what they hold goes back when they have let go of it.
         instructions += self._driver.handle(*self._lending.resume(now), now=now)

@@ -6,6 +6,7 @@ service is started again: then its options count.
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -85,6 +86,8 @@ class Settings:
                     tx.event(event, **fields)
                 change()
                 done.set_result(None)
+            except sqlite3.OperationalError as error:  # a full disk: whoever asked is told, and all stays as it is
+                done.set_exception(error)
             except BaseException as error:
                 done.set_exception(error)
                 raise

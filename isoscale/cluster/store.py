@@ -6,13 +6,15 @@
 
 A transaction begins IMMEDIATE, checks that this service's term is the newest, does no I/O of its own and is committed
 (synchronously: it survives a loss of power) before anybody is told. One that changes something and tells no event is a
-mistake, and is rolled back. Readers have connections of their own and never wait for the writer (WAL).
+mistake, and is rolled back. Readers have connections of their own and never wait for the writer (WAL); threads come
+and go, so connections are lent to them and not theirs.
 
 Does not know processes, policies or time: moments are arguments.
 """
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import json
 import sqlite3
@@ -30,6 +32,20 @@ from isoscale.errors import IsoscaleError, UserError
 __all__ = ["Store", "SupersededError", "Transaction"]
 
 _BUSY_MS = 10_000
+#: connections that are kept for the next readers
+_IDLE_READERS = 8
+#: what says nothing about the file's content: it is full, held by somebody else, not ours to write, on a broken disk
+_UNUSABLE = frozenset(
+    {
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_PERM,
+        sqlite3.SQLITE_READONLY,
+    }
+)
 #: events that belong to no tenant and that all may see
 _PUBLIC = "'service_started', 'devices_lent', 'devices_away'"
 
@@ -45,24 +61,28 @@ class Store:
         """Opens or makes the file, raises its term. Raises UserError for one that is damaged or newer than this."""
         self._path = path
         self._lock = threading.RLock()
-        self._local = threading.local()
-        self._readers: list[sqlite3.Connection] = []
+        self._idle: collections.deque[sqlite3.Connection] = collections.deque()
+        self._is_closed = False
         #: called after every commit, from the thread that wrote, with the newest event's id
         self.on_commit: Callable[[int], None] = lambda event: None
         self.boot = boot
         try:
             self._connection = self._open()
-            #: boot id of the service before this one; "" if there was none
-            self.boot_before, self.term = self._begin_term(boot, now)
+            try:
+                #: boot id of the service before this one; "" if there was none
+                self.boot_before, self.term = self._begin_term(boot, now)
+            except BaseException:
+                self._connection.close()
+                raise
         except sqlite3.DatabaseError as error:
-            raise _damaged(path, str(error)) from None
+            raise _refused(path, error) from None
 
     def close(self) -> None:
         with self._lock:
+            self._is_closed = True
             self._connection.close()
-            for reader in self._readers:
-                with contextlib.suppress(sqlite3.Error):
-                    reader.close()
+            while self._idle:
+                self._idle.popleft().close()
 
     # ---- writing ----
 
@@ -100,6 +120,10 @@ class Store:
     def live_jobs(self) -> list[JobRecord]:
         """That are not over, in order of submission."""
         return [rows.job(row) for row in self._read(f"SELECT {rows.JOB} FROM jobs WHERE {rows.LIVE} ORDER BY number")]
+
+    def holding_over(self) -> list[str]:
+        """Ids of jobs that are over and that held devices when they ended."""
+        return [row[0] for row in self._read(f"SELECT id FROM jobs WHERE NOT ({rows.LIVE}) AND standing != ''")]
 
     def jobs(self, *, tenant: str | None = None, limit: int = 100, before: int | None = None) -> list[JobRecord]:
         """The newest first; of one tenant, or of all."""
@@ -211,15 +235,23 @@ class Store:
         return {row[0]: row[1] for row in self._read(query, what)}
 
     def _read(self, query: str, *values: Any) -> list[sqlite3.Row]:
-        reader: sqlite3.Connection | None = getattr(self._local, "reader", None)
-        if reader is None:
-            reader = sqlite3.connect(f"{self._path.absolute().as_uri()}?mode=ro", uri=True, check_same_thread=False)
-            reader.row_factory = sqlite3.Row
-            reader.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
-            self._local.reader = reader
-            with self._lock:
-                self._readers.append(reader)
-        return reader.execute(query, values).fetchall()
+        reader = self._reader()
+        try:
+            return reader.execute(query, values).fetchall()
+        finally:
+            self._idle.append(reader)
+            while len(self._idle) > (0 if self._is_closed else _IDLE_READERS):
+                with contextlib.suppress(IndexError):  # another thread was faster
+                    self._idle.popleft().close()
+
+    def _reader(self) -> sqlite3.Connection:
+        """Nobody else's until it is idle again: the one that was used last."""
+        with contextlib.suppress(IndexError):
+            return self._idle.pop()
+        reader = sqlite3.connect(f"{self._path.absolute().as_uri()}?mode=ro", uri=True, check_same_thread=False)
+        reader.row_factory = sqlite3.Row
+        reader.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
+        return reader
 
     # ---- opening ----
 
@@ -275,6 +307,17 @@ class Store:
 def _meta(connection: sqlite3.Connection, key: str) -> str:
     row = connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
     return str(row[0]) if row else ""
+
+
+def _refused(path: Path, error: sqlite3.DatabaseError) -> UserError:
+    if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF not in _UNUSABLE:
+        return _damaged(path, str(error))
+    return UserError(
+        field="--state",
+        value=path,
+        problem=f"the database cannot be used now ({error})",
+        remedy="see that its disk has room and may be written, and that nobody else has it open",
+    )
 
 
 def _damaged(path: Path, problem: str) -> UserError:

@@ -50,7 +50,8 @@ class Endings:
             self._reports.heard(run)
         alive = {self._pool.numbers[name] for name in event.alive} & run.holds() if event.alive else set()
         error = event.error or ("coordinator died" if event.outcome == "died" else "")
-        if event.outcome == "died" and alive and not run.is_cancelling:
+        # Where not even a coordinator could be started the next try is not at once, and nobody would look after them.
+        if event.outcome == "died" and alive and not run.is_cancelling and self._retries.counts(error):
             self._on_orphaned(run, alive, event.reason, error)
             return
         self._granting.drop(run, alive)

@@ -21,13 +21,13 @@ class Retries:
         failure of the job's; it is tried again, and the budget stays."""
         self._rule = rule
         self._backoff_s = backoff_s
-        self._counts = counts
+        self.counts = counts
         #: by job, those that wait
         self.waiting: dict[str, Run] = {}
 
     def may_retry(self, run: Run, error: str) -> bool:
         """It failed once more."""
-        if self._counts(error):
+        if self.counts(error):
             run.failures, run.misses = run.failures + 1, 0
         else:
             run.misses += 1

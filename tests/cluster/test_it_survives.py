@@ -123,12 +123,18 @@ def _script() -> str:
     return str(short_job_path())
 
 
-def test_a_pause_that_is_interrupted_is_carried_out(cluster: Cluster, alone: Callable[[int, int], str]) -> None:
-    cluster.serve(fault="pause-asked")
+@pytest.mark.parametrize("point", ["pause-asked", "pause-done"])
+def test_a_pause_that_is_interrupted_is_carried_out(
+    cluster: Cluster, alone: Callable[[int, int], str], point: str
+) -> None:
+    cluster.serve(fault=point)
     job = cluster.submit(4, 2, "loader", "wait")
     cluster.until_step(job, 2)
-    with pytest.raises(Exception, match="does not answer"), cluster.client(patience_s=0.0) as client:
+    asked = contextlib.nullcontext() if point == "pause-done" else pytest.raises(Exception, match="does not answer")
+    with asked, cluster.client(patience_s=0.0) as client:
         client.pause(job)
+    assert cluster.process is not None
+    assert cluster.process.wait(60) == -signal.SIGKILL
     cluster.serve()
     cluster.until_state(job, "paused")
     assert not live_executors(cluster.directory(job))
@@ -139,6 +145,38 @@ def test_a_pause_that_is_interrupted_is_carried_out(cluster: Cluster, alone: Cal
     shown = cluster.until_state(job, "finished")
     assert step >= 2
     assert shown.digest == alone(4, 2)
+
+
+def test_a_cancel_that_is_interrupted_is_carried_out(cluster: Cluster) -> None:
+    cluster.serve(fault="cancel-asked")
+    job = cluster.submit(4, 2, "loader", "wait")
+    cluster.until_step(job, 2)
+    with pytest.raises(Exception, match="does not answer"), cluster.client(patience_s=0.0) as client:
+        client.cancel(job)
+    cluster.serve()
+    cluster.until_state(job, "cancelled")
+    cluster.until(lambda: not live_executors(cluster.directory(job)))
+    assert cluster.results(job) == []
+
+
+def test_death_of_a_service_that_has_just_taken_jobs_over(cluster: Cluster, alone: Callable[[int, int], str]) -> None:
+    cluster.serve()
+    job, later = cluster.submit(4, 2, "loader", "wait"), cluster.submit(1, 2)
+    cluster.until_step(job, 2)
+    before = cluster.coordinator(job)
+    cluster.kill()
+    for _ in range(2):
+        cluster.serve(fault="adopted", ready=False)
+        assert cluster.process is not None
+        assert cluster.process.wait(60) == -signal.SIGKILL
+    cluster.serve()
+    cluster.until_state(job, "running", "resizing")
+    assert cluster.coordinator(job) == before
+    cluster.hurry(job)
+    for one, epochs in ((job, 4), (later, 1)):
+        shown = cluster.until_state(one, "finished")
+        assert shown.digest == alone(epochs, 2)
+        assert cluster.results(one) == [shown.digest]
 
 
 @pytest.mark.parametrize("point", ["reclaim-asked", "reclaim-free"])

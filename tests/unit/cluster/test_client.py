@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from isoscale.cluster.client import Client, NobodyServesError
+from isoscale.cluster.client import Client, NobodyServesError, ServiceError
 from tests.unit.cluster.conftest import World
 
 
@@ -61,4 +61,13 @@ def test_who_waits_for_a_job_outlives_a_service_that_ended_in_good_order(
         client.job("j1")
     threading.Timer(0.5, lambda: (state / "address").write_text(over)).start()
     assert client.wait("j1", timeout_s=30).state == "finished"
+    client.close()
+
+
+def test_what_is_no_id_is_no_such_job(tmp_path: Path, serve: Callable[[bytes], str]) -> None:
+    (tmp_path / "token").write_text("t")
+    client = Client(serve(b"{}"), token_file=tmp_path / "token")
+    for name in ("j1/../j2", "jé", "j\uff11", "j 1", ""):
+        with pytest.raises(ServiceError, match="no such job"):
+            client.job(name)
     client.close()

@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
+from isoscale.cluster.desk import Desk
 from isoscale.cluster.store import Store
 from isoscale.cluster.values import JobRecord
 from tests.unit.cluster.conftest import World
@@ -46,6 +48,39 @@ def test_a_key_that_is_sent_at_the_same_time_is_one_job(world: World) -> None:
     assert len(world.service.store.jobs()) == 1
     directories = [path.name for path in (world.service.state / "jobs").iterdir()]
     assert directories == [ids[0]]
+
+
+def test_a_key_that_is_sent_at_the_same_time_with_other_options_is_refused(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both looked before either was written down."""
+    monkeypatch.setattr(world.service.desk, "_by_key", lambda *arguments: None)
+    assert world.submit(key="k", workers=2).status == 201
+    assert world.submit(key="k", workers=2).json()["id"] == "j1"
+    other = world.submit(key="k", workers=4)
+    assert (other.status, "give another key" in other.error) == (409, True)
+    assert [one.id for one in world.service.store.jobs()] == ["j1"]
+
+
+def test_a_cancel_that_was_acknowledged_is_not_undone_by_a_pause_of_the_same_moment(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.submit()
+    real = Desk._changeable
+
+    def looked(desk: Desk, *arguments: Any) -> JobRecord:
+        """Somebody else cancels it between the look and the act."""
+        found = real(desk, *arguments)
+        with world.service.store.write(now=1.0) as tx:
+            tx.event("cancel_asked", tx.want("j1", "cancel"))
+        return found
+
+    monkeypatch.setattr(Desk, "_changeable", looked)
+    refused = world.ask("POST", "/api/jobs/j1/pause", "user")
+    assert (refused.status, "it was cancelled" in refused.error) == (409, True)
+    found = world.service.store.job("j1")
+    assert found is not None
+    assert found.wanted == "cancel"
 
 
 def test_a_tenant_that_has_enough_waiting_is_told_so(make_world: Callable[..., World]) -> None:

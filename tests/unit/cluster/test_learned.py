@@ -18,8 +18,9 @@ from isoscale.cluster.live import Live
 from isoscale.cluster.publishing import picture_of
 from isoscale.cluster.requests import learned
 from isoscale.cluster.run import Seen
+from isoscale.cluster.transaction import Transaction
 from isoscale.cluster.values import JobRecord, Submission
-from isoscale.scheduling.driving import JobAdopted, Standing
+from isoscale.scheduling.driving import JobAdopted, JobState, Standing, StateChanged
 from isoscale.scheduling.events import RequestChanged
 from isoscale.scheduling.state import Cluster, Node
 from tests.unit.cluster.conftest import World
@@ -122,14 +123,14 @@ def test_who_looks_sees_how_far_jobs_are_while_nothing_can_be_written_down(
         if len(steps) == 3:
             return "written"
         for step in (10 * len(steps) + 1, 10 * len(steps) + 2):
-            engine.post(Seen("j1", 1, a_status(step)))
+            engine.post(Seen("j1", 1, a_status(step, samples=32 * step)))
             engine.call(lambda engine, step=step: called.append(step) or [])
         steps.append(engine.picture.jobs["j1"].step)
         raise sqlite3.OperationalError("database or disk is full")
 
     assert engine.persist(write) == "written"
     assert steps == [0, 2, 12]
-    assert engine.picture.jobs["j1"].step == 22
+    assert (engine.picture.jobs["j1"].step, engine.picture.jobs["j1"].samples) == (22, 22 * 32)
     assert called == []
     # What was posted meanwhile is done afterwards, in its order; of what a job said of itself only the last counts.
     messages = engine._next_messages()
@@ -137,6 +138,30 @@ def test_who_looks_sees_how_far_jobs_are_while_nothing_can_be_written_down(
     engine.turn(messages)
     assert called == [1, 2, 11, 12, 21, 22]
     engine.close()
+
+
+def test_what_could_not_be_written_down_at_first_is_told_whole(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.submit()
+    engine = an_engine(world, lambda: START, 1.0)
+    adopt(world, engine, "j1", "local/cpu/0")
+
+    def turn(old: JobState, new: JobState, after_s: float) -> None:
+        engine._recorder.record([StateChanged("j1", old, new, "policy")], engine.live, START + after_s)
+
+    turn("queued", "starting", 0.0)
+    turn("starting", "running", 0.0)
+    turn("running", "resizing", 1.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(Transaction, "set_state", full)
+        with pytest.raises(sqlite3.OperationalError):
+            turn("resizing", "running", 2.0)
+    turn("resizing", "running", 3.5)
+    assert world.service.store.events()[-1].fields["took_s"] == 2.5
+    engine.close()
+
+
+def full(*arguments: object, **fields: object) -> None:
+    raise sqlite3.OperationalError("database or disk is full")
 
 
 def test_a_quiet_turn_shows_what_a_whole_picture_shows(world: World) -> None:

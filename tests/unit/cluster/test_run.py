@@ -11,7 +11,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,9 @@ import pytest
 
 from isoscale.backends.system import born
 from isoscale.cluster import coordinator
+from isoscale.cluster import run as run_module
 from isoscale.cluster.outcome import INPUT, MACHINE, outcome_of
-from isoscale.cluster.process import CoordinatorProcess, start_gated
+from isoscale.cluster.process import CoordinatorProcess, Executor, start_gated
 from isoscale.cluster.run import Ended, Run, Unwritten
 from isoscale.errors import UserError
 from isoscale.runtime.control.grants import read_grant
@@ -29,11 +30,29 @@ from isoscale.scheduling.driving import Grant
 GRANT = Grant(number=3, devices=("local/cpu/0",), allocation=((0, 1),))
 
 
+class Left:
+    """What lives of a run, as the test says it: lists of devices, one for each time that somebody looks."""
+
+    def __init__(self, *seen: Sequence[str] | Exception) -> None:
+        self.seen = list(seen)
+
+    def live(self, directory: Path) -> list[Executor]:
+        found = self.seen.pop(0) if self.seen else ()
+        if isinstance(found, Exception):
+            raise found
+        return [Executor(executor=number, pid=1, born=1, device=one) for number, one in enumerate(found)]
+
+    def end(self, directory: Path, devices: Collection[str]) -> list[str]:
+        left = [one.device for one in self.live(directory)]
+        return [one for one in devices if one not in left]
+
+
 class Bench:
     def __init__(self, directory: Path) -> None:
         self.posts: queue.Queue[Any] = queue.Queue()
         self.directory = directory
-        self.run = Run("j1", directory, self.posts.put, lambda: 0.0)
+        self.left = Left()
+        self.run = Run("j1", directory, self.posts.put, lambda: 0.0, executors=self.left)
 
     def ended(self) -> Ended:
         found = self.posts.get(timeout=20)
@@ -76,6 +95,44 @@ def test_what_keeps_a_coordinator_from_being_started_is_told(
     ended = bench.ended()
     assert (ended.outcome.kind, ended.outcome.error_class) == (kind, error_class)
     assert str(error) in ended.outcome.error
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left"), UserError(field="cwd", problem="gone", remedy="none")])
+def test_of_a_coordinator_that_could_not_be_started_it_is_told_what_an_earlier_one_left(
+    bench: Bench, error: Exception
+) -> None:
+    """Its executors train on: their devices are not free."""
+
+    def prepare(grant: Grant) -> coordinator.Start:
+        raise error
+
+    bench.left.seen = [["local/cpu/0"]]
+    bench.run.launch(2, GRANT, prepare, lambda pid, born: None)
+    assert bench.ended().alive == ("local/cpu/0",)
+
+
+def test_an_end_is_told_when_somebody_could_look_what_is_left(
+    bench: Bench, sleeper: CoordinatorProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_module, "_AGAIN_S", 0.01)
+    bench.left.seen = [OSError(24, "Too many open files"), RuntimeError("no head"), ["local/cpu/0"]]
+    bench.run.adopt(1, sleeper)
+    sleeper.kill()
+    ended = bench.ended()
+    assert (ended.attempt, ended.outcome.kind, ended.alive) == (1, "died", ("local/cpu/0",))
+
+
+def test_what_outlives_being_killed_is_looked_at_until_it_is_gone(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process in the hands of a driver or a file server may take minutes to die."""
+    monkeypatch.setattr(run_module, "_STUCK_S", 0.01)
+    bench.left.seen = [["local/cpu/0"], OSError(24, "Too many open files"), ["local/cpu/0"], []]
+    bench.run.kill(("local/cpu/0", "local/cpu/1"), coordinator_too=False)
+    assert bench.posts.get(timeout=20).devices == ("local/cpu/1",)
+    told = [bench.posts.get(timeout=20).devices for _ in range(2)]
+    assert told == [(), ("local/cpu/0",)]
+    assert not bench.run._stuck
 
 
 def test_a_process_that_could_not_be_recorded_never_begins(tmp_path: Path) -> None:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
+from isoscale.cluster import engine as engine_module
+from isoscale.cluster.transaction import Transaction
 from tests.unit.cluster.conftest import World
 
 
@@ -29,6 +34,36 @@ def test_a_policy_and_quotas_are_changed_between_two_decisions(make_world: Calla
     assert told["policy_changed"].fields == {"from": "fifo", "to": "easyscale"}
     assert (told["policy_changed"].by, told["quotas_changed"].fields["to"]) == ("admin", {"team-b": 1})
     assert world.submit().status == 201  # and it goes on
+
+
+def test_a_full_disk_keeps_settings_as_they_are_and_ends_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks is told; what nobody asked for, such as a node that is gone, waits until it can be written."""
+    monkeypatch.setattr(engine_module, "_DISK_S", 0.01)
+    real, is_full, tries = Transaction.event, True, list[str]()
+
+    def event(transaction: Transaction, name: str, *arguments: Any, **fields: Any) -> int:
+        tries.append(name)
+        if is_full:
+            raise sqlite3.OperationalError("database or disk is full")
+        return real(transaction, name, *arguments, **fields)
+
+    monkeypatch.setattr(Transaction, "event", event)
+    before = world.service.picture().policy
+    for name, body in (("policy", {"policy": "fifo"}), ("quotas", {"quotas": {"team-a": 1}})):
+        refused = world.ask("PUT", f"/api/settings/{name}", body=body)
+        assert (refused.status, "disk is full" in refused.error) == (507, True)
+    assert world.service.picture().policy == before
+    assert world.service.is_well()
+    world.service._on_gone(["local/cpu/0"])
+    deadline = time.monotonic() + 20
+    while tries.count("devices_gone") < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    is_full = False
+    while world.service.picture().nodes[0].away != {"local/cpu/0"}:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert world.service.is_well()
 
 
 def test_settings_that_make_no_sense_are_refused(world: World) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import subprocess
 import sys
 import tempfile
 import textwrap
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from isoscale.cluster import faults
+from isoscale.cluster import store as store_module
 from isoscale.cluster.schema import STEPS
 from isoscale.cluster.store import Store, SupersededError
 from isoscale.cluster.values import ENDED, NEXT, JobRecord, Submission
@@ -169,6 +172,54 @@ def test_a_damaged_database_is_refused_with_the_way_out(tmp_path: Path) -> None:
     path.write_bytes(b"this is no database at all" * 100)
     with pytest.raises(UserError, match="serve --rebuild"):
         Store(path, boot="boot", now=2.0)
+
+
+def test_a_database_that_cannot_be_opened_now_is_not_called_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever made it anew for want of room would lose what is in it."""
+    monkeypatch.setattr(store_module, "_BUSY_MS", 20)
+    path = tmp_path / "cluster.sqlite"
+    Store(path, boot="boot", now=1.0).close()
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(UserError, match=r"cannot be used now \(database is locked\)") as locked:
+        Store(path, boot="boot", now=2.0)
+    other.close()
+
+    def full(*arguments: object, **fields: object) -> int:
+        error = sqlite3.OperationalError("database or disk is full")
+        error.sqlite_errorcode = sqlite3.SQLITE_FULL
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store_module.Transaction, "event", full)
+        with pytest.raises(UserError, match="disk is full") as filled:
+            Store(path, boot="boot", now=2.0)
+    for refused in (locked, filled):
+        assert "damaged" not in str(refused.value)
+        assert "rebuild" not in str(refused.value)
+    Store(path, boot="boot", now=3.0).close()
+
+
+def test_threads_that_come_and_go_leave_no_connection_behind(tmp_path: Path) -> None:
+    store = Store(tmp_path / "cluster.sqlite", boot="boot", now=1.0)
+    before, together = len(os.listdir("/proc/self/fd")), threading.Barrier(20)
+
+    def look() -> None:
+        together.wait()
+        assert store.last_event() == 1
+
+    for _ in range(5):
+        threads = [threading.Thread(target=look) for _ in range(20)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    # The database and its log of each that is kept; SQLite itself keeps the database of others for those to come.
+    assert len(os.listdir("/proc/self/fd")) <= before + store_module._IDLE_READERS + 20
+    store.close()
+    assert len(os.listdir("/proc/self/fd")) < before
 
 
 def test_a_newer_database_is_refused(tmp_path: Path) -> None:

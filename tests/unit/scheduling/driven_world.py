@@ -104,6 +104,7 @@ class World:
             device_names(cluster),
             retry=lambda job, error, failures: failures <= 2,
             backoff_s=lambda failures: 5.0 * failures,
+            counts=lambda error: error != "unstarted",
         )
         self.now = 0.0
         self.coordinators: dict[str, Coordinator] = {}
@@ -214,13 +215,13 @@ class World:
     def held(self, job: str) -> tuple[str, ...]:
         return tuple(sorted(device for device, owner in self.processes.items() if owner == job))
 
-    def end_run(self, job: str, outcome: str, *, leaves: bool = False) -> None:
-        """`leaves`: its processes live on."""
+    def end_run(self, job: str, outcome: str, *, leaves: bool = False, error: str = "any") -> None:
+        """`leaves`: its processes live on. `error` "unstarted": no failure of the job's."""
         one = self.coordinators.pop(job)
         if not leaves:
             for device in self.held(job):
                 del self.processes[device]
-        self.tell(RunEnded(job, one.attempt, outcome, error="any", alive=self.held(job)))  # type: ignore[arg-type]
+        self.tell(RunEnded(job, one.attempt, outcome, error=error, alive=self.held(job)))  # type: ignore[arg-type]
 
     def kill(self) -> None:
         """What the driver said is to be killed, is."""

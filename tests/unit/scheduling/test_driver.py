@@ -7,6 +7,7 @@ from isoscale.scheduling.driver import Driver, device_names
 from isoscale.scheduling.driving import (
     CancelAsked,
     DeviceFailed,
+    DevicesReleased,
     GrantReported,
     Instruction,
     JobAdopted,
@@ -175,6 +176,24 @@ def test_a_dead_coordinator_is_followed_by_another_with_the_same_grant() -> None
     assert isinstance(again[0], Launch)
     assert not again[0].grant.devices
     assert bench.driver.standing("a").state == "pausing"
+
+
+def test_where_no_coordinator_can_be_started_what_is_left_of_the_run_is_ended_and_it_waits() -> None:
+    """Neither at once again, without end, nor with the devices in somebody else's hands."""
+    bench = Bench("a")
+    bench.driver._retries.counts = lambda error: error != "machine"
+    bench.want(a=((0, 2),))
+    bench.settle("a")
+    alive = ("T4-0/T4/1",)
+    assert kinds_of(bench.tell(RunEnded("a", 1, "died", alive=alive))) == ["Launch"]
+    out = bench.tell(RunEnded("a", 2, "died", "machine", alive=alive), now=1.0)
+    assert [one.devices for one in out if isinstance(one, KillRun)] == [alive]
+    assert kinds_of(out) == ["KillRun"]
+    assert bench.driver.free_devices(0) == ("T4-0/T4/0",)
+    bench.tell(DevicesReleased("a", alive), now=2.0)
+    assert bench.driver.free_devices(0) == ("T4-0/T4/0", "T4-0/T4/1")
+    assert bench.driver.standing("a").state == "queued"
+    assert bench.driver.standing("a").not_before_s == 11.0
 
 
 def test_a_device_that_its_job_gives_up_is_taken_back_and_avoided() -> None:

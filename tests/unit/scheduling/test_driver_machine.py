@@ -109,10 +109,12 @@ class DriverMachine(RuleBasedStateMachine):
         if (job := self.up(number)) is not None:
             self.world.hear(job)
 
-    @rule(number=some_job, outcome=st.sampled_from(["finished", "failed", "died", "left", "paused"]))
+    @rule(number=some_job, outcome=st.sampled_from(["finished", "failed", "died", "left", "unstarted", "paused"]))
     def end_run(self, number: int, outcome: str) -> None:
         if (job := self.up(number)) is not None:
-            self.world.end_run(job, "died" if outcome == "left" else outcome, leaves=outcome == "left")
+            leaves = outcome in ("left", "unstarted")
+            error = "unstarted" if outcome == "unstarted" else "any"
+            self.world.end_run(job, "died" if leaves else outcome, leaves=leaves, error=error)
 
     @precondition(lambda self: self.policy.startswith("easyscale"))
     @rule(number=some_job)
