@@ -57,8 +57,17 @@ def is_stopped(pid: int) -> bool:
 
 
 def lives(pid: int, birth: int) -> bool:
-    """Whether the process born then still runs; one that ended and that nobody has asked about does not."""
-    return bool(birth) and born(pid) == birth
+    """Whether the process born then still runs; one that ended and that nobody has asked about does not.
+
+    Who cannot look (no descriptor is left, say) takes a process of that number for it: its device is given to nobody.
+    """
+    if not birth:
+        return False
+    try:
+        fields = _read_stat(pid)
+    except OSError:
+        return _is_there(pid)
+    return bool(fields) and fields[0] not in ("Z", "X") and int(fields[19]) == birth
 
 
 def leads_session(pid: int) -> bool:
@@ -126,11 +135,30 @@ def can_lower_priority() -> bool:
 
 def _stat(pid: int) -> list[str]:
     """/proc/PID/stat from the state on; the name before it may contain anything."""
+    with contextlib.suppress(OSError):
+        return _read_stat(pid)
+    return []
+
+
+def _read_stat(pid: int) -> list[str]:
+    """Empty if there is no such process. Raises OSError if nobody can tell."""
     if not sys.platform.startswith("linux"):
         return []
-    with contextlib.suppress(OSError):
+    try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return []
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+def _is_there(pid: int) -> bool:
+    """Some process has this number. Takes no descriptor."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # another user's
+        pass
+    return True
 
 
 def pin(pid: int, cores: tuple[int, ...]) -> bool:
