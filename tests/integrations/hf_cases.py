@@ -272,6 +272,19 @@ def logging_trainer() -> Any:
     return Own
 
 
+def contrasting_trainer() -> Any:
+    """Two forwards in one turn, with different dropout."""
+
+    class Own(HF.Trainer):
+        def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, **options: Any) -> Any:
+            one, other = model(**inputs), model(**inputs)
+            apart = torch.nn.functional.mse_loss(one.logits, other.logits)
+            loss = one.loss + other.loss + apart
+            return (loss, one) if return_outputs else loss
+
+    return Own
+
+
 BEST = {"save_strategy": "steps", "save_steps": 2, "load_best_model_at_end": True, "save_total_limit": 1}
 CASES = {
     "causal": causal,
@@ -344,6 +357,7 @@ CASES = {
     ),
     "classes-plateau": lambda out: classes(out, lr_scheduler_type="reduce_lr_on_plateau", batch_eval_metrics=False),
     "classes-logged": lambda out: classes(out, trainer=logging_trainer, gradient_accumulation_steps=2),
+    "classes-contrasted": lambda out: classes(out, trainer=contrasting_trainer, ddp_broadcast_buffers=False),
     "images": images,
     "translation": translation,
     "stream": stream,

@@ -53,6 +53,7 @@ LONG_CASES = (
     "masked-lists",
     "classes-shown",
     "classes-running",
+    "classes-contrasted",
     "translation-beams",
 )
 #: trainings that go on from a checkpoint folder: in the first epoch, at the end of one, and in the second
