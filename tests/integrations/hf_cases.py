@@ -3,6 +3,7 @@
     torchrun --nproc_per_node N hf_cases.py stock OUT CASE...     the stock class, one process per rank
     ISOSCALE_WORKERS=N python hf_cases.py alone OUT CASE...       isoscale's class, all logical workers in one process
     isoscale run hf_cases.py ... -- elastic OUT CASE              isoscale's class on executors
+    ISOSCALE_WORKERS=N python hf_cases.py refused OUT MISTAKE...  what isoscale's class says of it, in OUT/MISTAKE
     python hf_cases.py serve                                      both of the former, after one import for all
 
 Each leaves OUT/CASE/result.pt: weights, optimizer, schedule, logs, metrics, flops.
@@ -20,7 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
-from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 from transformers import (
     BertConfig,
     BertForMaskedLM,
@@ -195,9 +196,10 @@ def masked(out: Path, **more: Any) -> Any:
 def classes(out: Path, **more: Any) -> Any:
     defaults = {"eval_strategy": "steps", "eval_steps": 2, "num_train_epochs": 3}
     callbacks, metrics = more.pop("callbacks", None), more.pop("metrics", accuracy)
+    trainer = more.pop("trainer", lambda: HF.Trainer)
     args = arguments(out, **{**defaults, **more})
     set_seed(7)
-    return HF.Trainer(
+    return trainer()(
         bert(BertForSequenceClassification, num_labels=3),
         args,
         train_dataset=Rows(45, 1),
@@ -247,6 +249,40 @@ def stream(out: Path, **more: Any) -> Any:
 def offered(optim: str, schedule: str, **more: Any) -> Any:
     kwargs = {"optim": optim, "lr_scheduler_type": schedule, "max_steps": 8, "logging_steps": 1}
     return lambda out: causal(out, **kwargs, **more)
+
+
+def logging_trainer() -> Any:
+    """Its loss logs as it is computed, and asks whose turn it is."""
+
+    class Own(HF.Trainer):
+        def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, **options: Any) -> Any:
+            loss, outputs = super().compute_loss(model, inputs, return_outputs=True, **options)
+            spread = outputs.logits.detach().float().var()
+            if self.state.global_step % 2 == 0:
+                self.log({"training" if model.training else "evaluating": spread.item(), "tensor": spread})
+            if self.is_world_process_zero() and self.state.is_world_process_zero and self.args.should_log:
+                self.log({"rank": self.args.process_index})
+            return (loss, outputs) if return_outputs else loss
+
+        def log(self, logs: dict[str, Any], *args: Any) -> None:
+            if "tensor" in logs:
+                logs["tensor"] = logs["tensor"].item() * 2
+            super().log(logs, *args)
+
+    return Own
+
+
+def contrasting_trainer() -> Any:
+    """Two forwards in one turn, with different dropout."""
+
+    class Own(HF.Trainer):
+        def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, **options: Any) -> Any:
+            one, other = model(**inputs), model(**inputs)
+            apart = torch.nn.functional.mse_loss(one.logits, other.logits)
+            loss = one.loss + other.loss + apart
+            return (loss, one) if return_outputs else loss
+
+    return Own
 
 
 BEST = {"save_strategy": "steps", "save_steps": 2, "load_best_model_at_end": True, "save_total_limit": 1}
@@ -320,10 +356,73 @@ CASES = {
         out, **BEST, metric_for_best_model="accuracy", callbacks=[EarlyStoppingCallback(2)], logging_steps=1
     ),
     "classes-plateau": lambda out: classes(out, lr_scheduler_type="reduce_lr_on_plateau", batch_eval_metrics=False),
+    "classes-logged": lambda out: classes(out, trainer=logging_trainer, gradient_accumulation_steps=2),
+    "classes-contrasted": lambda out: classes(out, trainer=contrasting_trainer, ddp_broadcast_buffers=False),
     "images": images,
     "translation": translation,
     "stream": stream,
     "stream-save": lambda out: stream(out, save_strategy="steps", save_steps=4),
+}
+
+
+def collective(name: str) -> Any:
+    def case(out: Path) -> None:
+        class Own(HF.Trainer):
+            def compute_loss(self, *args: Any, **options: Any) -> Any:
+                return getattr(self.accelerator, name)(super().compute_loss(*args, **options))
+
+        classes(out, trainer=lambda: Own).train()
+
+    return case
+
+
+def gathered_evaluation(out: Path) -> None:
+    class Own(HF.Trainer):
+        def evaluate(self, *args: Any, **options: Any) -> Any:
+            return self.accelerator.gather_for_metrics(torch.ones(1))
+
+    classes(out, trainer=lambda: Own).train()
+
+
+def unprepared(method: str) -> Any:
+    def case(out: Path) -> None:
+        class Own(HF.Trainer):
+            pass
+
+        setattr(Own, method, lambda self, *args: DataLoader(Rows(45, 1), 4, collate_fn=self.data_collator))
+        classes(out, trainer=lambda: Own).train()
+
+    return case
+
+
+def evaluated_before(out: Path) -> None:
+    trainer = classes(out)
+    trainer.evaluate()
+    trainer.train()
+
+
+def trained_twice(out: Path) -> None:
+    trainer = classes(out, num_train_epochs=1)
+    trainer.train()
+    trainer.train()
+
+
+def two_trainers(out: Path) -> None:
+    classes(out, num_train_epochs=1).train()
+    classes(out, num_train_epochs=1).train()
+
+
+#: what a script may do only in stock processes
+MISTAKES = {
+    "gather": collective("gather"),
+    "reduce": collective("reduce"),
+    "gathered-evaluation": gathered_evaluation,
+    "unprepared": unprepared("get_train_dataloader"),
+    "unprepared-evaluation": unprepared("get_eval_dataloader"),
+    "evaluated-before": evaluated_before,
+    "trained-twice": trained_twice,
+    "two-trainers": two_trainers,
+    "search": lambda out: classes(out).hyperparameter_search(),
 }
 
 
@@ -355,6 +454,15 @@ def run_case(case: str, out: Path) -> None:
         torch.save(result, place / "result.pt")
 
 
+def run_mistake(name: str, out: Path) -> None:
+    from isoscale.errors import IsoscaleError
+
+    try:
+        MISTAKES[name](out)
+    except IsoscaleError as error:
+        (out / name).write_text(str(error))
+
+
 def do_steps_again() -> None:
     """Every third step, of training and evaluation, is thrown away when all its turns are done, and done again."""
     from isoscale.core.engine import StepAgainError, StepEngine
@@ -383,10 +491,11 @@ def run_cases(mode: str, out: Path, names: list[str], *, again: bool = False) ->
     use(mode)
     if again:
         do_steps_again()
+    run = run_mistake if mode == "refused" else run_case
     for name in names:
-        if mode != "alone":
-            run_case(name, out)
-        elif not forked([lambda name=name: run_case(name, out)]):  # a process trains once
+        if mode not in ("alone", "refused"):
+            run(name, out)
+        elif not forked([lambda name=name: run(name, out)]):  # a process trains once
             sys.exit(f"{name} failed")
 
 
@@ -417,9 +526,9 @@ def as_rank(rank: int, count: int, store: Any, out: Path, names: list[str]) -> N
     run_cases("stock", out, names)
 
 
-def as_logical_workers(count: int, out: Path, names: list[str], *, again: bool) -> None:
+def as_logical_workers(mode: str, count: int, out: Path, names: list[str]) -> None:
     os.environ["ISOSCALE_WORKERS"] = str(count)
-    run_cases("alone", out, names, again=again)
+    run_cases("alone" if mode == "again" else mode, out, names, again=mode == "again")
 
 
 def serve() -> None:
@@ -433,7 +542,7 @@ def serve() -> None:
             store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
             works = [partial(as_rank, rank, count, store, Path(out), names) for rank in range(count)]
         else:
-            works = [partial(as_logical_workers, count, Path(out), names, again=mode == "again")]
+            works = [partial(as_logical_workers, mode, count, Path(out), names)]
         print(json.dumps(forked(works)), file=sys.__stdout__, flush=True)
 
 

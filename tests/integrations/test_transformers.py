@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -23,7 +24,7 @@ SCRIPT = Path(__file__).with_name("hf_cases.py")
 #: seconds, rates
 TIMING = ("_runtime", "_per_second", "_model_preparation_time")
 #: what one process can show, with two logical workers
-CASES = ("causal-window", "masked-save", "classes-best", "images", "translation", "stream")
+CASES = ("causal-window", "masked-save", "classes-best", "classes-logged", "images", "translation", "stream")
 LONG_CASES = (
     "causal",
     "causal-bf16",
@@ -52,6 +53,7 @@ LONG_CASES = (
     "masked-lists",
     "classes-shown",
     "classes-running",
+    "classes-contrasted",
     "translation-beams",
 )
 #: trainings that go on from a checkpoint folder: in the first epoch, at the end of one, and in the second
@@ -63,6 +65,19 @@ RESUMED = (
     ("masked-save", 10),
     ("stream-save", 4),
 )
+
+#: what a script may do only in stock processes, and what is said of it
+MISTAKES = {
+    "gather": r"logical worker 0: accelerator\.gather\(\).*self\.log",
+    "reduce": r"logical worker 0: accelerator\.reduce\(\)",
+    "gathered-evaluation": r"outside turns: accelerator\.gather_for_metrics.*compute_metrics",
+    "unprepared": r"data loader=DataLoader.*accelerator\.prepare",
+    "unprepared-evaluation": r"data loader=DataLoader.*accelerator\.prepare",
+    "evaluated-before": r"trainer\.train\(\)=after evaluate.*eval_on_start=True",
+    "trained-twice": r"trainer\.train\(\)=a second call",
+    "two-trainers": r"trainer\.train\(\)=a second call",
+    "search": r"hyperparameter_search.*one training",
+}
 
 # Whoever asks first waits for all trainings of its set.
 pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -178,7 +193,9 @@ def test_executors_come_and_die(stock: Run, tmp_path: Path) -> None:
         same_checkpoint(reference / f"checkpoint-{step}", tmp_path / "masked-save" / f"checkpoint-{step}", 2)
 
 
-@pytest.mark.parametrize("case", ["classes-best", "images", "stream", "causal-window", "causal-processes"])
+@pytest.mark.parametrize(
+    "case", ["classes-best", "images", "stream", "causal-window", "causal-processes", "classes-logged"]
+)
 def test_executors_come_and_go_in_other_trainings(case: str, stock: Run, tmp_path: Path) -> None:
     reference = stock(3, case)
     points = [faults.at("evaluation", executor=0, step=4, action="kill")] if case == "classes-best" else []
@@ -192,6 +209,20 @@ def test_executors_come_and_go_in_other_trainings(case: str, stock: Run, tmp_pat
     ) as job:
         job.wait()
     assert differences(reference / case, tmp_path / case) == []
+
+
+@pytest.fixture(scope="session")
+def refusals(tmp_path_factory: pytest.TempPathFactory, trainings: Trainings) -> Path:
+    out = tmp_path_factory.mktemp("refused")
+    trainings.run("refused", 2, out, *MISTAKES)
+    return out
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_what_differs_from_stock_processes_is_refused_where_it_happens(mistake: str, refusals: Path) -> None:
+    said = refusals / mistake
+    assert said.exists(), "it was not refused"
+    assert re.search(MISTAKES[mistake], said.read_text())
 
 
 def test_both_classes_write_the_same_checkpoint(stock: Run, alone: Run) -> None:

@@ -50,11 +50,11 @@ class LogicalArguments:
 
     @property
     def should_save(self) -> bool:
-        return world.is_main()
+        return world.is_first()
 
     @property
     def should_log(self) -> bool:
-        return world.is_main()
+        return world.is_first()
 
     @contextlib.contextmanager
     def main_process_first(self, local: bool = True, desc: str = "work") -> Iterator[None]:

@@ -13,8 +13,9 @@ import torch
 from transformers.trainer_pt_utils import EvalLoopContainer, find_batch_size
 from transformers.trainer_utils import EvalLoopOutput, EvalPrediction, denumpify_detensorize, has_length
 
-from isoscale.integrations.transformers import world
+from isoscale.integrations.transformers import refusals
 from isoscale.integrations.transformers.gathering import Prediction, gather, truncated
+from isoscale.integrations.transformers.reading import Reading
 from isoscale.integrations.transformers.steps import EvaluationSteps, Window
 from isoscale.integrations.transformers.streaming import reading_of
 from isoscale.runtime.training.loop import TrainingLoop
@@ -41,6 +42,9 @@ class Evaluation:
     _prepare_input: Any
     _start_streams: Any
     _count_items: Any
+    _refresh: Any
+    _log_turns: Any
+    _reading: Reading | None
 
     def evaluation_loop(
         self,
@@ -63,11 +67,13 @@ class Evaluation:
             for window in step:
                 rank = self._loop.engine.turn.logical_rank
                 assert rank is not None
+                self._reading = steps.reading
                 steps.given[rank] = self._predict(model, window, prediction_loss_only, ignore_keys)
                 if rank == 0:
                     observed += find_batch_size(window.batches[0]) or 0
             self._window = None
-            world.describe()
+            self._refresh()
+            self._log_turns(steps.reading)
             is_last = not steps.reading.has_step(number + 1)
             found = self._without_repeats(steps.gathered, steps.reading.remainder if is_last else -1)
             keeps = not args.batch_eval_metrics or description == "Prediction"
@@ -110,6 +116,7 @@ class Evaluation:
         return model
 
     def _evaluation_steps(self, dataloader: Any) -> EvaluationSteps:
+        refusals.check_prepared(dataloader)
         loop = self._loop
         self._start_streams()
         reading = reading_of(dataloader, loop.engine.contexts, loop.spec.workers, self.args.device)
@@ -127,7 +134,7 @@ class Evaluation:
 
     def _predict(self, model: Any, window: Window, loss_only: bool, ignore_keys: list[str] | None) -> Prediction:
         """One turn."""
-        world.describe()
+        self._refresh()
         self._window = window
         inputs = window.batches[0]
         losses, logits, labels = self.prediction_step(model, inputs, loss_only, ignore_keys=ignore_keys)

@@ -26,8 +26,8 @@ from isoscale.integrations.transformers.processes import LoaderProcesses
 __all__ = ["Reading", "index_batches"]
 
 #: a worker's loss since the last log, its floating point operations, the streams before its batch ahead, and what its
-#: loader processes have drawn
-_Change = tuple[float, float, list[bytes | None] | None, bytes]
+#: loader processes have drawn; of worker 0 also what it logged in its turn
+_Change = tuple[float, float, list[bytes | None] | None, bytes, list[dict[str, Any]]]
 _encode = msgspec.msgpack.Encoder().encode
 _changes: msgspec.msgpack.Decoder[_Change] = msgspec.msgpack.Decoder(_Change)
 
@@ -59,6 +59,8 @@ class Reading:
         #: by logical rank, what `Trainer` calls `_tr_loss` and `current_flos`
         self.losses = torch.zeros(num_logical_workers)
         self.flos = [0.0] * num_logical_workers
+        #: what logical worker 0 logged in its turn of the present step
+        self.logs: list[dict[str, Any]] = []
         #: a step begins, or begins again
         self.on_mark: Callable[[], None] = lambda: None
         self._marked: tuple[list[rng.Streams | None], dict[int, tuple[int, Any]], torch.Tensor, list[float]]
@@ -94,6 +96,11 @@ class Reading:
             return int(len(loader.dataset) % loader.total_batch_size)
         except (TypeError, AttributeError):
             return -1
+
+    def take_logs(self) -> list[dict[str, Any]]:
+        """After the turns of a step, on every executor alike."""
+        logs, self.logs = self.logs, []
+        return logs
 
     def _has(self, number: int) -> bool:
         """Does every logical worker have such a batch in this pass?"""
@@ -156,12 +163,14 @@ class Reading:
     # ---- what all executors must know ----
 
     def mark(self) -> None:
+        self.logs = []
         self._marked = list(self._ahead), dict(self._here), self.losses.clone(), list(self.flos)
         if self._processes is not None:
             self._processes.workers.mark()
         self.on_mark()
 
     def rewind(self) -> None:
+        self.logs = []
         ahead, here, losses, flos = self._marked
         self._ahead, self._here, self.flos = list(ahead), dict(here), list(flos)
         self.losses.copy_(losses)
@@ -175,15 +184,18 @@ class Reading:
             self.flos[logical_rank],
             None if ahead is None else ahead.parts(),
             b"" if self._processes is None else self._processes.workers.changes_of(logical_rank),
+            self.logs if logical_rank == 0 else [],
         )
         return _encode(change)
 
     def adopt(self, logical_rank: int, changes: bytes, *, here: bool) -> None:
-        loss, flos, ahead, drawn = _changes.decode(changes)
+        loss, flos, ahead, drawn, logs = _changes.decode(changes)
         if self._processes is not None and drawn:
             self._processes.workers.adopt(logical_rank, drawn)
         if here:
             return
+        if logical_rank == 0:
+            self.logs = logs
         self.losses[logical_rank] = loss
         self.flos[logical_rank] = flos
         self._ahead[logical_rank] = None if ahead is None else rng.Streams.from_parts(ahead)

@@ -1,18 +1,30 @@
-"""What a trainer on logical workers cannot do, refused when it or its arguments are made: name, value, why, remedy."""
+"""What a trainer on logical workers cannot do, refused by name, with value, why and remedy."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch.multiprocessing
+from accelerate.data_loader import DataLoaderDispatcher, DataLoaderShard
 
 from isoscale.batches import parse_sizes
 from isoscale.errors import UserError
 from isoscale.integrations.transformers.keeping import is_timing
 from isoscale.runtime.training.batch_rules import check_rule
 
-__all__ = ["check_arguments", "check_built", "check_model", "check_resumed"]
+if TYPE_CHECKING:
+    from isoscale.runtime.training.loop import TrainingLoop
+
+__all__ = [
+    "check_arguments",
+    "check_built",
+    "check_model",
+    "check_prepared",
+    "check_resumed",
+    "check_training",
+    "second_training",
+]
 
 _PROCESSES = "isoscale places the logical workers itself, and averages as DDP does"
 _LEAVE_OUT = "leave it out"
@@ -151,6 +163,40 @@ def check_resumed(checkpoint: Any) -> None:
 def check_model(model: Any) -> None:
     if getattr(model, "hf_device_map", None):
         raise _refused("Trainer(model=...)", "device_map", _PROCESSES, "load the model without device_map")
+
+
+def check_training(model: Any, loop: TrainingLoop) -> None:
+    """Where a trainer begins to train."""
+    if loop.engine.models:
+        raise second_training("trainer.train()", "a second call")
+    if loop.spec.workers > 1 and getattr(model, "_is_accelerate_prepared", False):
+        raise _refused(
+            "trainer.train()",
+            "after evaluate() or predict()",
+            "the stock class does not wrap a model in DDP that accelerate has prepared for evaluation, so every rank "
+            "would train a model of its own",
+            "use TrainingArguments(eval_on_start=True), or evaluate after train()",
+        )
+
+
+def second_training(field: str, value: str) -> UserError:
+    return _refused(
+        field,
+        value,
+        "a run of isoscale is one training",
+        "call train() once per script; start another run for another training",
+    )
+
+
+def check_prepared(loader: Any) -> None:
+    """Of a loader that a script's own `get_train_dataloader` or `get_eval_dataloader` may have made."""
+    if not isinstance(loader, DataLoaderShard | DataLoaderDispatcher):
+        raise _refused(
+            "Trainer's data loader",
+            type(loader).__name__,
+            "accelerate has not prepared it, so every rank of a stock script would read all that its sampler gives it",
+            "return self.accelerator.prepare(loader), with a sampler that knows nothing of ranks",
+        )
 
 
 def check_built(trainer: Any) -> None:

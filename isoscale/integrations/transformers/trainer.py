@@ -24,11 +24,13 @@ from isoscale.integrations.transformers.arguments import (
     TrainingArguments,
 )
 from isoscale.integrations.transformers.checkpoints import Checkpoints
+from isoscale.integrations.transformers.collectives import Collectives
 from isoscale.integrations.transformers.evaluation import Evaluation
 from isoscale.integrations.transformers.keeping import TrainerRecord, is_timing
 from isoscale.integrations.transformers.live import LiveSizes, LiveSteps
 from isoscale.integrations.transformers.live_reading import LiveReading, check_loader
 from isoscale.integrations.transformers.progress import MovingProgressCallback
+from isoscale.integrations.transformers.reading import Reading
 from isoscale.integrations.transformers.steps import Steps, Window
 from isoscale.integrations.transformers.streaming import reading_of
 from isoscale.integrations.transformers.training import Training
@@ -63,18 +65,21 @@ class LogicalTrainer(Training, Evaluation, Checkpoints, LiveSizes):
         self._last_grad_norm: float | None = None
         self._last_learning_rate: float | None = None
         self._steps: Steps | None = None
+        #: of the present step, of training or evaluation
+        self._reading: Reading | None = None
         super().__init__(model, args, *rest, **options)  # type: ignore[call-arg]
         refusals.check_built(self)
+        self._collectives = Collectives(self.accelerator, self._loop.engine.turn, self._loop.spec.workers)
         if self.pop_callback(ProgressCallback) is not None:
             self.add_callback(MovingProgressCallback)
 
     # ---- who this process is ----
 
     def is_world_process_zero(self) -> bool:
-        return world.is_main()
+        return world.is_first()
 
     def is_local_process_zero(self) -> bool:
-        return world.is_main()
+        return world.is_first()
 
     def call_model_init(self, trial: Any = None) -> Any:
         model = super().call_model_init(trial)  # type: ignore[misc]
@@ -86,13 +91,7 @@ class LogicalTrainer(Training, Evaluation, Checkpoints, LiveSizes):
     # ---- training ----
 
     def _prepare_for_training(self, max_steps: int, train_dataloader: Any, resume_from_checkpoint: Any) -> Any:
-        if self._steps is not None:
-            raise UserError(
-                field="trainer.train()",
-                value="a second call",
-                problem="a run of isoscale is one training",
-                remedy="call train() once per script; start another run for another training",
-            )
+        refusals.check_training(self.model, self._loop)
         if self.is_live:
             check_loader(train_dataloader)
             refusals.check_resumed(resume_from_checkpoint)
@@ -117,7 +116,11 @@ class LogicalTrainer(Training, Evaluation, Checkpoints, LiveSizes):
         self._steps = loop.add_loader(self._training_steps(train_dataloader), self.train_dataset, train=True)
         return model, loader
 
+    def hyperparameter_search(self, *args: Any, **options: Any) -> Any:
+        raise refusals.second_training("trainer.hyperparameter_search()", "many trainings")
+
     def _training_steps(self, loader: Any) -> Steps:
+        refusals.check_prepared(loader)
         loop, args = self._loop, self.args
         contexts, n, name = loop.engine.contexts, loop.spec.workers, loop.new_loader_name("loader")
         options: dict[str, Any] = {
@@ -167,19 +170,39 @@ class LogicalTrainer(Training, Evaluation, Checkpoints, LiveSizes):
             contexts.start_alike(rng.capture())
 
     def log(self, logs: dict[str, Any], *args: Any, **options: Any) -> None:
-        """What an evaluation found goes into the job's event log, too."""
+        """What an evaluation found goes into the job's event log, too.
+
+        In a turn only logical worker 0 is heard, whose log stock keeps; every executor logs it after the turns.
+        """
+        if (rank := self._loop.engine.turn.logical_rank) is not None:
+            assert self._reading is not None
+            if rank == 0:
+                told = {name: value.item() if hasattr(value, "item") else value for name, value in logs.items()}
+                self._reading.logs.append(told)
+            return
         super().log(logs, *args, **options)  # type: ignore[misc]
         numbers = {name: value for name, value in logs.items() if isinstance(value, bool | int | float)}
         found = {name: value for name, value in numbers.items() if name.startswith("eval_") and not is_timing(name)}
         if found:
             self._loop.log(dict(found))
 
+    def _log_turns(self, reading: Reading) -> None:
+        """After the turns of a step. A subclass's own `log` has had its say in the turn."""
+        for logs in reading.take_logs():
+            LogicalTrainer.log(self, logs)
+
     # ---- what ranks agree on ----
 
     def _count_items(self, batches: list[Any]) -> torch.Tensor | int | None:
         """Of one worker: accelerate knows of no other process, so the stock method counts only these."""
-        count: torch.Tensor | int | None = super()._get_num_items_in_batch(batches, self.args.device)  # type: ignore[misc]
+        with self._collectives.of_one_worker():
+            count: torch.Tensor | int | None = super()._get_num_items_in_batch(batches, self.args.device)  # type: ignore[misc]
         return count
+
+    def _track_num_input_tokens(self, inputs: Any) -> None:
+        """In a turn: those of its worker, which the step adds up."""
+        with self._collectives.of_one_worker():
+            super()._track_num_input_tokens(inputs)
 
     def _get_num_items_in_batch(self, batch_samples: list[Any], device: torch.device) -> torch.Tensor | int | None:
         """Asked inside a turn: what was agreed on before it."""

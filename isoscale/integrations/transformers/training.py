@@ -15,6 +15,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from transformers.optimization import GreedyLR
 
 from isoscale.integrations.transformers import world
+from isoscale.integrations.transformers.reading import Reading
 from isoscale.integrations.transformers.steps import Steps, Window
 from isoscale.runtime.training.loop import TrainingLoop
 from isoscale.runtime.training.step import Step
@@ -50,6 +51,8 @@ class Training:
     _get_grad_norm: Any
     _get_learning_rate: Any
     _maybe_log_save_evaluate: Any
+    _log_turns: Any
+    _reading: Reading | None
 
     def _run_epoch(
         self,
@@ -114,8 +117,9 @@ class Training:
         for window in step:
             num_batches = len(window.batches)
             self._train_turn(step, window, model)
-        world.describe()
+        self._refresh()
         self._window = None
+        self._log_turns(steps.reading)
         self._tr_loss = steps.reading.losses[0]
         self.state.num_input_tokens_seen += int(step.totals.get("tokens", 0))
         done = start + num_batches
@@ -131,8 +135,8 @@ class Training:
         assert steps is not None
         rank, reading = self._loop.engine.turn.logical_rank, steps.reading
         assert rank is not None
-        world.describe()
-        self._window = window
+        self._refresh()
+        self._window, self._reading = window, reading
         self._tr_loss, self.current_flos = reading.losses[rank], reading.flos[rank]
         self.current_gradient_accumulation_steps = len(window.batches)
         seen, total = self.state.num_input_tokens_seen, torch.zeros(())
@@ -193,6 +197,6 @@ class Training:
         )
 
     def _refresh(self) -> None:
-        """Who is the first executor may have changed."""
-        self.state.is_world_process_zero = self.state.is_local_process_zero = world.is_main()
+        """Whose turn it is, or who is the first executor, may have changed."""
+        self.state.is_world_process_zero = self.state.is_local_process_zero = world.is_first()
         world.describe()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from isoscale.runtime.reference.rank import Rank
     from isoscale.runtime.training.loop import TrainingLoop
 
-__all__ = ["describe", "enter_reference", "is_main", "loop", "number_here"]
+__all__ = ["describe", "enter_reference", "is_first", "is_main", "loop", "number_here"]
 
 _entered: list[TrainingLoop | Rank] = []
 
@@ -47,6 +47,12 @@ def _once() -> TrainingLoop | Rank:
 def is_main() -> bool:
     """True on one executor at a time."""
     return loop().is_main
+
+
+def is_first() -> bool:
+    """Whether a stock script would take this for process 0: in a turn, that of logical worker 0."""
+    rank = loop().engine.turn.logical_rank
+    return is_main() if rank is None else rank == 0
 
 
 def number_here() -> int:
