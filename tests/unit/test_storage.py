@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +22,7 @@ from isoscale.errors import CheckpointError, UserError
 from isoscale.runtime.checkpoint.files import Identity, Written
 from isoscale.runtime.checkpoint.manifest import Manifest
 from isoscale.runtime.checkpoint.stored import StoredCheckpoints, fetch, hand_over
+from isoscale.runtime.coordinator.mirror import Mirror
 from isoscale.runtime.storage import names, pieces
 from isoscale.runtime.storage.client import DirectStorage, check_conditional, open_storage
 from isoscale.runtime.storage.counting import Terms, View, next_term, pieces_of, spare, terms_in, view
@@ -194,8 +197,13 @@ def test_of_many_threads_one_creates(tmp_path: Path) -> None:
 class Flaky:
     """A storage whose next calls fail; with `lost` what they do is done, and only the answer does not come."""
 
-    def __init__(self, objects: Any, failures: int, *, lost: bool = False, error: type[OSError] = OSError) -> None:
+    def __init__(
+        self, objects: Any, failures: int, *, lost: bool = False, error: Callable[[], OSError] = OSError
+    ) -> None:
         self._objects, self._failures, self._lost, self._error = objects, failures, lost, error
+
+    def fail(self, failures: int) -> None:
+        self._failures, self._error = failures, lambda: OSError("away")
 
     def __getattr__(self, name: str) -> Any:
         def call(*arguments: Any) -> Any:
@@ -404,6 +412,43 @@ def test_a_replaced_coordinator_writes_what_counts_for_nobody(storage: DirectSto
     assert [one.step for one in look(storage, never).entries] == [10]
 
 
+def test_nobody_is_at_an_address_that_a_killed_coordinator_left_behind(storage: DirectStorage, url: str) -> None:
+    assert find_address(storage) is None
+    first = begun(storage, url)
+    address = Address(url="ws://killed:1", term=first)
+    storage.write(names.of_term(first, names.ADDRESS), written(address))
+    assert find_address(storage) == address
+    second = claim_term(storage, url)
+    assert find_address(storage) == address, "it only claimed"
+    storage.write(names.base(second), written(look(storage, never).as_base(second)))
+    storage.write(names.of_term(second, names.ADDRESS), written(Address(url="ws://new:1", term=second)))
+    storage.remove(names.of_term(second, names.ADDRESS))  # it has ended
+    assert find_address(storage) is None
+
+
+def test_an_address_that_could_not_be_written_is_written_later(tmp_path: Path) -> None:
+    objects = Flaky(LocalObjects(tmp_path / "store"), 0)
+    storage = DirectStorage(objects, lambda s: None)
+    first = begun(storage, "x")
+    (tmp_path / "run" / "code").mkdir(parents=True)
+    warnings: list[str] = []
+
+    async def coordinate() -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("isoscale.runtime.coordinator.mirror.keep_code", lambda *told: None)
+            mirror = Mirror(storage, "x", tmp_path / "run", first, View(first), 2)
+        objects.fail(1000)
+        await mirror.announce("ws://here:1", warnings.append, lambda: None)
+        assert "tried again" in warnings[0]
+        objects.fail(0)
+        await mirror.call(mirror.keep_all)
+        assert find_address(storage) == Address(url="ws://here:1", term=first)
+        await mirror.close(ended=True)
+        assert find_address(storage) is None
+
+    asyncio.run(coordinate())
+
+
 def test_one_who_claimed_and_died_before_it_said_anything_changes_nothing(storage: DirectStorage, url: str) -> None:
     first = begun(storage, url)
     storage.write(names.entry(first, 10), written(entry(10)))
@@ -501,6 +546,26 @@ def test_a_checkpoint_that_was_damaged_is_skipped(storage: DirectStorage, tmp_pa
     assert unread is not None
     with pytest.raises(CheckpointError, match="not as it was written"):
         fetch(storage, unread[0], tmp_path / "other")
+
+
+def test_a_storage_that_is_away_is_no_reason_to_begin_again(tmp_path: Path) -> None:
+    objects = Flaky(LocalObjects(tmp_path / "store"), 0)
+    storage = DirectStorage(objects, lambda s: None)
+    book = StoredCheckpoints(storage, 1, View(), keep=2)
+    for step in (10, 20):
+        made = write_one(tmp_path / "node", step, "0-1", b"state%d" % step)
+        hand_over(storage, tmp_path / "node", made)
+        book.publish(made)
+    objects.fail(1000)
+    warnings: list[str] = []
+    found = book.newest(warnings.append, hashed=False)
+    assert found is not None, "the job would begin from nothing"
+    assert found[1].step == 20
+    assert "unseen" in warnings[0]
+    with pytest.raises(OSError, match="away"):
+        book.newest(warnings.append, hashed=True)
+    objects.fail(0)
+    assert fetch(storage, found[0], tmp_path / "other").read_bytes() == b"state20"
 
 
 def test_old_ones_go_inherited_or_not_and_so_do_broken_uploads(
