@@ -6,8 +6,10 @@ import asyncio
 import contextlib
 import hashlib
 import json
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -645,6 +647,29 @@ def test_private_directories_are_private(tmp_path: Path, monkeypatch: pytest.Mon
     place.chmod(0o755)
     with pytest.raises(PermissionError):
         run_directory("s3://a/b")
+
+
+def test_tries_are_not_multiplied_by_those_of_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each may wait for a timeout: a storage that does not answer would hold its caller for hours."""
+    pytest.importorskip("s3fs")
+    tried: list[object] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            monkeypatch.setenv(name, "x")
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.getsockname()[1]}")
+
+        def hang_up() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    server.accept()[0].close()
+                    tried.append(None)
+
+        threading.Thread(target=hang_up, daemon=True).start()
+        storage = DirectStorage(open_objects("s3://bucket/run"), lambda s: None)
+        with pytest.raises(OSError, match="."):
+            storage.size("a")
+        server.shutdown(socket.SHUT_RDWR)
+    assert 6 <= len(tried) <= 30  # the HTTP client itself makes a second one where it got no answer
 
 
 def test_fsspec_lists_by_key(tmp_path: Path) -> None:

@@ -188,7 +188,9 @@ def open_objects(url: str, field: str = "--storage") -> Objects:
         raise UserError(field=field, value=url, problem=problem, remedy=remedy) from None
     given: dict[str, Any] = {} if parts.scheme == "memory" else {"skip_instance_cache": True}
     if parts.scheme in ("s3", "s3a"):
-        given |= {"use_listings_cache": False, "config_kwargs": {"connect_timeout": 10, "read_timeout": 60}}
+        # One try is one try: `client` makes the next, and three in each other would wait for timeouts by the hour.
+        once = {"connect_timeout": 10, "read_timeout": 60, "retries": {"total_max_attempts": 1}}
+        given |= {"use_listings_cache": False, "config_kwargs": once}
     try:
         files, root = url_to_fs(url, **given)
     except ImportError:
@@ -200,6 +202,8 @@ def open_objects(url: str, field: str = "--storage") -> Objects:
         raise UserError(field=field, value=url, problem=problem, remedy="see its documentation") from None
     if not root.strip("/"):
         raise UserError(field=field, value=url, problem="names no place", remedy="give, for example, s3://BUCKET/RUN")
+    if parts.scheme in ("s3", "s3a"):
+        files.retries = 2  # the second for the rest of a download that broke off
     return RemoteObjects(files, root)
 
 
