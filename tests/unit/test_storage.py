@@ -10,10 +10,12 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,6 +27,7 @@ from isoscale.runtime.checkpoint.files import Identity, Written
 from isoscale.runtime.checkpoint.manifest import Manifest
 from isoscale.runtime.checkpoint.stored import StoredCheckpoints, fetch, hand_over
 from isoscale.runtime.coordinator.mirror import Mirror
+from isoscale.runtime.executor.depot import Depot
 from isoscale.runtime.storage import names, pieces
 from isoscale.runtime.storage.client import DirectStorage, check_conditional, open_storage
 from isoscale.runtime.storage.counting import Terms, View, next_term, pieces_of, spare, terms_in, view
@@ -619,6 +622,30 @@ def test_old_ones_go_inherited_or_not_and_so_do_broken_uploads(
     found = counted.newest(never, hashed=True)
     assert found is not None
     assert found[1].step == 40
+
+
+def test_a_coordinator_is_looked_for_without_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the storage is away, the coordinator that an executor knows may be there."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    storage = open_storage(f"file://{tmp_path}/store")
+    term = begun(storage, "x")
+    storage.write(names.of_term(term, names.ADDRESS), written(Address(url="ws://here:1", term=term)))
+    depot = Depot(f"file://{tmp_path}/store")
+    answers = threading.Event()
+
+    def list_later(prefix: str) -> dict[str, int]:
+        assert answers.wait(60)
+        return storage.list(prefix)
+
+    monkeypatch.setattr(depot, "_looks", SimpleNamespace(list=list_later, read=storage.read, close=lambda: None))
+    begun_at = time.monotonic()
+    assert depot.find_coordinator() is None
+    assert depot.find_coordinator() is None
+    assert time.monotonic() - begun_at < 30
+    answers.set()
+    assert depot.look_for_coordinator() == ("ws://here:1", term)
+    assert depot.find_coordinator() == ("ws://here:1", term)
+    depot.close()
 
 
 # ---- a directory made again ----
