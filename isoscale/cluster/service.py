@@ -276,9 +276,12 @@ class Service:
     # ---- nodes that come and go ----
 
     def _on_gone(self, devices: list[str]) -> None:
-        def lose(engine: Engine) -> list[Happening]:
+        def write() -> None:
             with self.store.write(now=self.now()) as tx:
                 tx.event("devices_gone", devices=devices)
+
+        def lose(engine: Engine) -> list[Happening]:
+            engine.persist(write)
             engine.away.update(devices)
             return [DeviceFailed(device, "its node is gone") for device in devices]
 
