@@ -65,9 +65,11 @@ class DemandActor:
             self._tell()
 
     def _forget(self) -> None:
-        while not self._over:
+        while True:
             time.sleep(_LOOK_S)
             with self._lock, contextlib.suppress(Exception):  # whatever Ray raises while its head is away
+                if self._over:
+                    return
                 self._tell()
                 if not self._told:
                     self._leave()
