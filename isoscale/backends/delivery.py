@@ -24,6 +24,11 @@ class Delivery:
     def __init__(self) -> None:
         self._place: Path | None = None
 
+    @property
+    def place(self) -> str:
+        """The directory; "" without one."""
+        return "" if self._place is None else str(self._place)
+
     def deliver(self, launch: Launch) -> Launch:
         """The same, for this machine. Raises OSError."""
         if not launch.files:
@@ -48,6 +53,7 @@ class Delivery:
     def close(self) -> None:
         if self._place is not None:
             shutil.rmtree(self._place, ignore_errors=True)
+            self._place = None
 
     def _directory(self) -> Path:
         if self._place is None:

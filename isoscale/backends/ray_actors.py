@@ -136,11 +136,13 @@ class ExecutorActor:
             parents = WarmParents("", Path(os.devnull), Lender(Path(warm)), most=0) if warm else None
             self._process = await LocalBackend(warm=parents).start(launch, device)
         except BaseException:
+            self._delivery.close()
             self._unused = asyncio.ensure_future(self._end_if_unused())
             raise
         identity = replace(self._process.identity, name=name)
         marks = [mark.decode(errors="surrogateescape") for mark in marks_of(launch.environment)]
-        self._tell_guard({"pid": identity.pid, "born": identity.born, "marks": marks})
+        given = self._delivery.place
+        self._tell_guard({"pid": identity.pid, "born": identity.born, "marks": marks, "given": given})
         self._watched = asyncio.ensure_future(self._watch(self._process))
         self._identity = identity
         return identity

@@ -1,11 +1,13 @@
 """What isoscale's jobs want of a Ray cluster that grows: told to its autoscaler by one owner.
 
 `request_resources` is global, and the last call wins. So one actor of the cluster adds up what all jobs want and calls
-it. A job repeats its wish while it has one; a wish that is not repeated is forgotten, however its job ended.
+it. A job repeats its wish while it has one; a wish that is not repeated is forgotten, however its job ended. The actor
+ends when nobody has a wish: the node on which it is would never be idle.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Sequence
@@ -51,8 +53,10 @@ class DemandActor:
 
     def __init__(self) -> None:
         self._ledger = Ledger()
-        self._told: list[Bundle] = []
+        #: None: what the autoscaler was told before this actor, which may have died elsewhere, is not known
+        self._told: list[Bundle] | None = None
         self._lock = threading.Lock()
+        self._over = False
         threading.Thread(target=self._forget, daemon=True).start()
 
     def ask(self, run: str, bundles: Sequence[Bundle]) -> None:
@@ -63,8 +67,27 @@ class DemandActor:
     def _forget(self) -> None:
         while True:
             time.sleep(_LOOK_S)
-            with self._lock:
+            with self._lock, contextlib.suppress(Exception):  # whatever Ray raises while its head is away
+                if self._over:
+                    return
                 self._tell()
+                if not self._told:
+                    self._leave()
+
+    def _leave(self) -> None:
+        """An actor can end only in a call."""
+        import ray
+
+        ray.get_runtime_context().current_actor.leave.remote()
+
+    def leave(self) -> None:
+        """Unless somebody has asked meanwhile. What is asked afterwards is asked again, and another one made for it."""
+        import ray
+
+        with self._lock:
+            self._over = not self._ledger.total(time.monotonic())
+            if self._over:
+                ray.actor.exit_actor()
 
     def _tell(self) -> None:
         total = self._ledger.total(time.monotonic())

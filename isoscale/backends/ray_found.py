@@ -43,22 +43,31 @@ def lives(identity: Identity) -> bool | None:
 
 
 def end_actors(names: Collection[str], seconds: float) -> set[str]:
-    """With their processes, and all that those have started; the names of those that were not seen dead in time."""
-    actors = {name: actor for name in names if (actor := named_actor(name)) is not None}
+    """With their processes, and all that those have started; the names of those that were not seen dead in time.
+
+    Nor were those of whom nobody can tell now: Ray's head may be away, or the network to their nodes.
+    """
+    actors, left = {}, set[str]()
+    for name in names:
+        try:
+            actors[name] = ray.get_actor(name, namespace=NAMESPACE)
+        except ValueError:
+            continue  # there is no such actor (any more)
+        except ray.exceptions.RayError:
+            left.add(name)
     swept = {}
     for name, actor in actors.items():
         actor.kill.remote()
         swept[actor.swept.remote()] = name
     if swept:
         ray.wait(list(swept), num_returns=len(swept), timeout=seconds)
-    left = set()
     for reference, name in swept.items():
         try:
             ray.get(reference, timeout=0)
-        except ray.exceptions.GetTimeoutError:
-            left.add(name)
+        except ray.exceptions.ActorDiedError:
+            pass  # and its process with it
         except ray.exceptions.RayError:
-            pass  # the actor is gone, and its process with it
+            left.add(name)
         with contextlib.suppress(ray.exceptions.RayError, ValueError):
             ray.kill(actors[name], no_restart=True)
     return left
@@ -67,7 +76,8 @@ def end_actors(names: Collection[str], seconds: float) -> set[str]:
 def ask_for(run: str, bundles: list[Bundle]) -> None:
     """What a run wants in all, for the cluster's autoscaler."""
     with contextlib.suppress(ray.exceptions.RayError, ValueError):
-        owner = ray.remote(DemandActor).options(**_lasting("demand"), num_cpus=0, get_if_exists=True).remote()
+        options = {**_lasting("demand"), "num_cpus": 0, "max_restarts": -1, "get_if_exists": True}
+        owner = ray.remote(DemandActor).options(**options).remote()
         owner.ask.remote(run, bundles)
 
 

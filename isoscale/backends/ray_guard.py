@@ -2,8 +2,9 @@
 
     python ray_guard.py < PIPE
 
-The pipe's other end is the actor's. The first line says whom to guard: process, birth, and what marks its children. A
-second line lets it go; an end without one means that the actor died, and takes the process and its children with it.
+The pipe's other end is the actor's. The first line says whom to guard: process, birth, what marks its children, and the
+directory of what it was given; or null: nobody. A second line lets it go; an end without one means that the actor died,
+and takes the process and its children with it, and that directory, in which the run's token may be.
 Ray ends the children of an actor only sometimes (not after kill -9), and the executor is not one: it was forked by the
 warm parent of its node.
 """
@@ -18,6 +19,7 @@ if __name__ == "__main__" and not sys.flags.safe_path:
 import contextlib
 import json
 import os
+import shutil
 import signal
 from pathlib import Path
 from typing import IO
@@ -34,7 +36,7 @@ def guard(told: IO[str]) -> None:
     if not line:
         return
     whom = json.loads(line)
-    if told.readline():
+    if whom is None or told.readline():
         return
     from isoscale.backends.leftovers import Lineage, end_leftovers, now_ticks
     from isoscale.backends.system import lives
@@ -45,6 +47,8 @@ def guard(told: IO[str]) -> None:
                 kill(whom["pid"], signal.SIGKILL)
     marks = frozenset(mark.encode(errors="surrogateescape") for mark in whom["marks"])
     end_leftovers(Lineage(leader=whom["pid"], marks=marks, died=now_ticks()))
+    if whom["given"]:
+        shutil.rmtree(whom["given"], ignore_errors=True)
 
 
 if __name__ == "__main__":

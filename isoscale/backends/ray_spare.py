@@ -65,10 +65,11 @@ class Spare:
             self._rests_until_s = time.monotonic() + _REST_S
             if self._actor is None or node != self._node:
                 return None
-            actor, self._actor = self._actor, None
+            # Both now: another spare may have been made before this one has answered.
+            actor, name, self._actor = self._actor, self._name, None
         with contextlib.suppress(ray.exceptions.RayError):
             ray.get(actor.pid.remote(), timeout=_ANSWER_S)
-            return actor, self._name
+            return actor, name
         return None
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ what its machines have in common is the storage, and addresses.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -143,6 +144,19 @@ def test_all_are_killed_and_two_want_to_go_on(machines: Machines, expected: Resu
     machines.start("fourth", "resume", tmp_path / "away", apart=False)
     assert end_of(machines, "fourth") == [2]
     assert "gone on elsewhere: term 2" in machines.output()
+
+
+def test_a_job_goes_on_beyond_its_limit(machines: Machines, tmp_path: Path) -> None:
+    """Though its storage holds the result of the lower one."""
+    script, url = Path(__file__).parents[1] / "cli" / "scripts" / "talkative.py", f"file://{tmp_path}/store"
+    options = ["run", script, "--workers", 2, "--executors", 1]
+    machines.start("whole", *options, "--until", 12, "--out", tmp_path / "whole", apart=False)
+    machines.start("first", *options, "--until", 6, "--out", tmp_path / "part", "--storage", url, apart=False)
+    assert end_of(machines, "whole", "first") == [0, 0], machines.output()
+    machines.start("second", "resume", url, "--until", 12, "--out", tmp_path / "again", apart=False)
+    assert end_of(machines, "second") == [0], machines.output()
+    expected, result = (json.loads((tmp_path / name / "summary.json").read_text()) for name in ("whole", "again"))
+    assert (result["step"], result["digest"]) == (12, expected["digest"]), machines.output()
 
 
 def test_a_coordinator_that_was_only_slow_is_replaced(machines: Machines, expected: Result, tmp_path: Path) -> None:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
 import pytest
 
-from isoscale.errors import UserError
+from isoscale.backends.seam import Device
+from isoscale.errors import StartError, UserError
 from isoscale.runtime.coordinator.adoption import Introductions
 from isoscale.runtime.coordinator.conclusion import conclude, how_it_ended
 from isoscale.runtime.coordinator.journal import RunResult
+from isoscale.runtime.coordinator.processes import Processes
 from isoscale.runtime.membership.instructions import Done, Emit, Fail, Stop
+from isoscale.types import JobSpec
 
 
 def wait(orphan_s: float = 60.0) -> Introductions:
@@ -64,3 +72,20 @@ def test_a_job_that_failed() -> None:
 
 def test_a_job_that_was_interrupted() -> None:
     assert how_it_ended(RunResult(step=3)) == "the job was interrupted at step 3"
+
+
+def test_who_cannot_be_given_what_it_needs_is_not_started_and_that_is_told(tmp_path: Path) -> None:
+    """Machines that share no disk get token and certificate with the start; a file may be gone by then."""
+    backend = SimpleNamespace(
+        listen=lambda listener: None,
+        start=None,
+        free_device=lambda kind, taken: Device(id="cpu/0", kind="cpu", node="here"),
+    )
+    server = SimpleNamespace(url="wss://here:1", ca_file=tmp_path / "gone.pem")
+    (tmp_path / "token").write_text("secret")
+    spec = JobSpec(workers=2, script="none.py", out=str(tmp_path))
+    processes = Processes(spec, cast(Any, backend), cast(Any, server), tmp_path / "token", lambda *told: None)
+    processes.storage = "s3://bucket/run"
+    with pytest.raises(StartError, match=r"gone\.pem: No such file"):
+        asyncio.run(processes.start(0, "cpu", newcomer=False))
+    assert processes.devices() == set()

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import json
+import socket
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +26,8 @@ from isoscale.errors import CheckpointError, UserError
 from isoscale.runtime.checkpoint.files import Identity, Written
 from isoscale.runtime.checkpoint.manifest import Manifest
 from isoscale.runtime.checkpoint.stored import StoredCheckpoints, fetch, hand_over
+from isoscale.runtime.coordinator.mirror import Mirror
+from isoscale.runtime.executor.depot import Depot
 from isoscale.runtime.storage import names, pieces
 from isoscale.runtime.storage.client import DirectStorage, check_conditional, open_storage
 from isoscale.runtime.storage.counting import Terms, View, next_term, pieces_of, spare, terms_in, view
@@ -194,8 +202,13 @@ def test_of_many_threads_one_creates(tmp_path: Path) -> None:
 class Flaky:
     """A storage whose next calls fail; with `lost` what they do is done, and only the answer does not come."""
 
-    def __init__(self, objects: Any, failures: int, *, lost: bool = False, error: type[OSError] = OSError) -> None:
+    def __init__(
+        self, objects: Any, failures: int, *, lost: bool = False, error: Callable[[], OSError] = OSError
+    ) -> None:
         self._objects, self._failures, self._lost, self._error = objects, failures, lost, error
+
+    def fail(self, failures: int) -> None:
+        self._failures, self._error = failures, lambda: OSError("away")
 
     def __getattr__(self, name: str) -> Any:
         def call(*arguments: Any) -> Any:
@@ -404,6 +417,43 @@ def test_a_replaced_coordinator_writes_what_counts_for_nobody(storage: DirectSto
     assert [one.step for one in look(storage, never).entries] == [10]
 
 
+def test_nobody_is_at_an_address_that_a_killed_coordinator_left_behind(storage: DirectStorage, url: str) -> None:
+    assert find_address(storage) is None
+    first = begun(storage, url)
+    address = Address(url="ws://killed:1", term=first)
+    storage.write(names.of_term(first, names.ADDRESS), written(address))
+    assert find_address(storage) == address
+    second = claim_term(storage, url)
+    assert find_address(storage) == address, "it only claimed"
+    storage.write(names.base(second), written(look(storage, never).as_base(second)))
+    storage.write(names.of_term(second, names.ADDRESS), written(Address(url="ws://new:1", term=second)))
+    storage.remove(names.of_term(second, names.ADDRESS))  # it has ended
+    assert find_address(storage) is None
+
+
+def test_an_address_that_could_not_be_written_is_written_later(tmp_path: Path) -> None:
+    objects = Flaky(LocalObjects(tmp_path / "store"), 0)
+    storage = DirectStorage(objects, lambda s: None)
+    first = begun(storage, "x")
+    (tmp_path / "run" / "code").mkdir(parents=True)
+    warnings: list[str] = []
+
+    async def coordinate() -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("isoscale.runtime.coordinator.mirror.keep_code", lambda *told: None)
+            mirror = Mirror(storage, "x", tmp_path / "run", first, View(first), 2)
+        objects.fail(1000)
+        await mirror.announce("ws://here:1", warnings.append, lambda: None)
+        assert "tried again" in warnings[0]
+        objects.fail(0)
+        await mirror.call(mirror.keep_all)
+        assert find_address(storage) == Address(url="ws://here:1", term=first)
+        await mirror.close(ended=True)
+        assert find_address(storage) is None
+
+    asyncio.run(coordinate())
+
+
 def test_one_who_claimed_and_died_before_it_said_anything_changes_nothing(storage: DirectStorage, url: str) -> None:
     first = begun(storage, url)
     storage.write(names.entry(first, 10), written(entry(10)))
@@ -503,6 +553,34 @@ def test_a_checkpoint_that_was_damaged_is_skipped(storage: DirectStorage, tmp_pa
         fetch(storage, unread[0], tmp_path / "other")
 
 
+def test_a_storage_that_is_away_is_no_reason_to_begin_again(tmp_path: Path) -> None:
+    objects = Flaky(LocalObjects(tmp_path / "store"), 0)
+    storage = DirectStorage(objects, lambda s: None)
+    book = StoredCheckpoints(storage, 1, View(), keep=2)
+    for step in (10, 20):
+        made = write_one(tmp_path / "node", step, "0-1", b"state%d" % step)
+        hand_over(storage, tmp_path / "node", made)
+        book.publish(made)
+    objects.fail(1000)
+    warnings: list[str] = []
+    found = book.newest(warnings.append, hashed=False)
+    assert found is not None, "the job would begin from nothing"
+    assert found[1].step == 20
+    assert "unseen" in warnings[0]
+    with pytest.raises(OSError, match="away"):
+        book.newest(warnings.append, hashed=True)
+    objects.fail(0)
+    assert fetch(storage, found[0], tmp_path / "other").read_bytes() == b"state20"
+
+
+class Killed(BaseException):
+    """As kill -9 does, it leaves everything as it is."""
+
+
+def killed(*told: object) -> None:
+    raise Killed
+
+
 def test_old_ones_go_inherited_or_not_and_so_do_broken_uploads(
     storage: DirectStorage, url: str, tmp_path: Path
 ) -> None:
@@ -513,6 +591,12 @@ def test_old_ones_go_inherited_or_not_and_so_do_broken_uploads(
         hand_over(storage, tmp_path / "node", made)
         book.publish(made)
     storage.write(names.data(15, "0-9", ".pt"), b"broken off")
+    if isinstance(storage._objects, LocalObjects):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("isoscale.runtime.storage.objects.os.fsync", killed)
+            patch.setattr(Path, "unlink", lambda *told, **named: None)
+            with pytest.raises(Killed):
+                storage.upload(names.data(16, "0-9", ".pt"), Path(__file__))
     second = claim_term(storage, url)
     base = look(storage, never)
     storage.write(names.base(second), written(base.as_base(second)))
@@ -523,6 +607,9 @@ def test_old_ones_go_inherited_or_not_and_so_do_broken_uploads(
         book.publish(made)
     assert [one.step for one in look(storage, never).entries] == [40, 30]
     assert sorted(names.step_of_data(key) or 0 for key in storage.list("data/")) == [30, 30, 40, 40]
+    if url.startswith("file:"):
+        kept = [path.name for path in Path(url.removeprefix("file://"), "data").iterdir()]
+        assert len(kept) == 4, f"an upload that was broken off takes its room: {kept}"
     book.publish(made)  # told again
     # One that was replaced, and does not know, removes nothing that its successor counts on.
     third = claim_term(storage, url)
@@ -535,6 +622,30 @@ def test_old_ones_go_inherited_or_not_and_so_do_broken_uploads(
     found = counted.newest(never, hashed=True)
     assert found is not None
     assert found[1].step == 40
+
+
+def test_a_coordinator_is_looked_for_without_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the storage is away, the coordinator that an executor knows may be there."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    storage = open_storage(f"file://{tmp_path}/store")
+    term = begun(storage, "x")
+    storage.write(names.of_term(term, names.ADDRESS), written(Address(url="ws://here:1", term=term)))
+    depot = Depot(f"file://{tmp_path}/store")
+    answers = threading.Event()
+
+    def list_later(prefix: str) -> dict[str, int]:
+        assert answers.wait(60)
+        return storage.list(prefix)
+
+    monkeypatch.setattr(depot, "_looks", SimpleNamespace(list=list_later, read=storage.read, close=lambda: None))
+    begun_at = time.monotonic()
+    assert depot.find_coordinator() is None
+    assert depot.find_coordinator() is None
+    assert time.monotonic() - begun_at < 30
+    answers.set()
+    assert depot.look_for_coordinator() == ("ws://here:1", term)
+    assert depot.find_coordinator() == ("ws://here:1", term)
+    depot.close()
 
 
 # ---- a directory made again ----
@@ -580,6 +691,29 @@ def test_private_directories_are_private(tmp_path: Path, monkeypatch: pytest.Mon
     place.chmod(0o755)
     with pytest.raises(PermissionError):
         run_directory("s3://a/b")
+
+
+def test_tries_are_not_multiplied_by_those_of_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each may wait for a timeout: a storage that does not answer would hold its caller for hours."""
+    pytest.importorskip("s3fs")
+    tried: list[object] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            monkeypatch.setenv(name, "x")
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.getsockname()[1]}")
+
+        def hang_up() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    server.accept()[0].close()
+                    tried.append(None)
+
+        threading.Thread(target=hang_up, daemon=True).start()
+        storage = DirectStorage(open_objects("s3://bucket/run"), lambda s: None)
+        with pytest.raises(OSError, match=r"\S"):
+            storage.size("a")
+        server.shutdown(socket.SHUT_RDWR)
+    assert 6 <= len(tried) <= 30  # the HTTP client itself makes a second one where it got no answer
 
 
 def test_fsspec_lists_by_key(tmp_path: Path) -> None:

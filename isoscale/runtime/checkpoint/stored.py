@@ -90,7 +90,12 @@ class StoredCheckpoints:
         return key
 
     def newest(self, warn: Callable[[str], None], *, hashed: bool) -> tuple[str, Found] | None:
-        """The newest that is whole: a reference for `fetch`, and what is known of it. `warn` hears of others."""
+        """The newest that is whole: a reference for `fetch`, and what is known of it. `warn` hears of others.
+
+        A storage that cannot be asked says nothing against a checkpoint: then an unread one counts, since whoever
+        fetches it compares all of it. Raises OSError if all of it was to be read here, and nothing else is whole.
+        """
+        away: OSError | None = None
         for entry in sorted(self._entries.values(), key=lambda one: one.step, reverse=True):
             try:
                 manifest = Manifest.from_json(entry.manifest.encode())
@@ -101,11 +106,18 @@ class StoredCheckpoints:
             except FileNotFoundError:
                 warn(f"checkpoint {entry.object} is skipped: it has a manifest but no data")
                 continue
-            except (OSError, Broken) as reason:
+            except OSError as reason:
+                warn(f"checkpoint {entry.object} {'is skipped' if hashed else 'is taken unseen'}: {reason}")
+                away = reason
+                if hashed:
+                    continue
+            except Broken as reason:
                 warn(f"checkpoint {entry.object} is skipped: {reason}")
                 continue
             found = Found(path=Path(entry.object), manifest=manifest)
             return f"{entry.object} {entry.size} {entry.sha256}", found
+        if away is not None:
+            raise away
         return None
 
     def _prune(self, published: int, replaced: list[Entry]) -> None:

@@ -77,6 +77,13 @@ class Attachment:
                 return
             time.sleep(_POLL_S)
 
+    def forget_results(self, until: int) -> None:
+        """With the term in hand: the job goes on beyond ends that it came to before this step. Raises UserError."""
+        with self._explained():
+            for key in self._storage.list("results/"):
+                if (step := names.step_of_result(key)) is not None and step < until:
+                    self._storage.remove(key)
+
     def settle(self, out: Path, term: int, warn: Callable[[str], None]) -> None:
         """With the term in hand: the directory has all that counts, and this term's word counts from here on.
 

@@ -53,6 +53,8 @@ class Mirror:
         before = sum(piece.size for piece in view.events)
         prefix = names.of_term(term, "events")
         self._events = GrowingFile(storage, out / "events.jsonl", prefix, ".jsonl", start=before)
+        #: where this coordinator is, once it is known
+        self._address = b""
         self._kept: dict[str, bytes] = {}
         keep_code(storage, code_directory(out))
 
@@ -62,9 +64,8 @@ class Mirror:
 
     async def announce(self, url: str, warn: Callable[[str], None], on_superseded: Callable[[], None]) -> None:
         """Where executors of other machines find this coordinator."""
-        record = written(Address(url=url, term=self.term))
+        self._address = written(Address(url=url, term=self.term))
         try:
-            await self.call(lambda: self._storage.write(names.of_term(self.term, names.ADDRESS), record))
             await self.call(self.keep_all)
         except OSError as error:
             warn(self._is_away(error))
@@ -99,6 +100,8 @@ class Mirror:
         """Raises SupersededError, and OSError."""
         if is_superseded(self._storage, self.term):
             raise SupersededError
+        if self._address:  # first: executors that are alone wait for it
+            self._keep(names.ADDRESS, self._address)
         self.keep_events()
         control = self._out / "control"
         for name, path in (
@@ -108,10 +111,12 @@ class Mirror:
             (names.SUMMARY, self._out),
         ):
             with contextlib.suppress(FileNotFoundError):
-                data = (path / name).read_bytes()
-                if self._kept.get(name) != data:
-                    self._storage.write(names.of_term(self.term, name), data)
-                    self._kept[name] = data
+                self._keep(name, (path / name).read_bytes())
+
+    def _keep(self, name: str, data: bytes) -> None:
+        if self._kept.get(name) != data:
+            self._storage.write(names.of_term(self.term, name), data)
+            self._kept[name] = data
 
     def keep_events(self) -> None:
         self._events.keep()

@@ -104,6 +104,8 @@ class Processes:
         self._starting[executor] = device.id
         try:
             process = await self._backend.start(self._launch(executor, kind, newcomer=newcomer), device)
+        except OSError as error:  # what it is to be given cannot be read
+            raise StartError(what=error.filename or device.id, reason=error.strerror or str(error)) from error
         finally:
             del self._starting[executor]
         self._by_executor[executor] = process

@@ -125,6 +125,8 @@ async def resume_job(
             raise still_alive(directory, sorted(alive))
         if until is not None:
             spec = _train_until(spec, until, control, sorted(alive))
+            if attachment is not None:
+                attachment.forget_results(until)
         frozen = go_on_with(spec, new_code=new_code)
         warnings = _settled(attachment, control, spec)
     if plan is None:

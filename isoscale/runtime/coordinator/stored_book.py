@@ -31,7 +31,12 @@ class StoredBook:
     async def newest_checked(self, *, required: bool) -> tuple[str, int]:
         """As `newest`, and all of it has been read and compared. Beside the event loop: it may be large."""
         warnings: list[str] = []
-        found = await self._mirror.call(lambda: self._mirror.checkpoints.newest(warnings.append, hashed=True))
+        try:
+            found = await self._mirror.call(lambda: self._mirror.checkpoints.newest(warnings.append, hashed=True))
+        except OSError as error:  # to begin again from nothing would throw away what is there
+            problem = f"its checkpoints cannot be read ({error.strerror or error})"
+            remedy = "check address and credentials, then try again"
+            raise UserError(field="storage", value=self._mirror.url, problem=problem, remedy=remedy) from None
         for warning in warnings:
             self._warn(warning)
         return self._choose(found, required=required)

@@ -39,18 +39,32 @@ class Depot:
         #: on this machine's own disk, for this process alone
         self.scratch = scratch_directory(url)
         self._goods, self._looks, self._prints = (CourierStorage(url) for _ in range(3))
-        self._looked_at = -_LOOK_S
+        self._looked_at, self._is_looking = -_LOOK_S, False
         self._found: tuple[str, int] | None = None
         self._log: GrowingFile | None = None
 
     def find_coordinator(self) -> tuple[str, int] | None:
-        """Address and term of the newest one, as of a moment ago; None if there is none."""
-        if time.monotonic() - self._looked_at >= _LOOK_S:
-            with contextlib.suppress(OSError):
-                address = find_address(self._looks)
-                self._found = None if address is None else (address.url, address.term)
-            self._looked_at = time.monotonic()
+        """Address and term of the newest one, as of a moment ago; None if there is none, or nobody has answered yet.
+
+        Does not wait: while the storage is away the coordinator that is known may be there.
+        """
+        if not self._is_looking and time.monotonic() - self._looked_at >= _LOOK_S:
+            self._is_looking = True
+            threading.Thread(target=self._look, name="look", daemon=True).start()
         return self._found
+
+    def look_for_coordinator(self) -> tuple[str, int] | None:
+        """The same as of now, however long the storage takes."""
+        with contextlib.suppress(OSError):
+            address = find_address(self._looks)
+            self._found = None if address is None else (address.url, address.term)
+        return self._found
+
+    def _look(self) -> None:
+        try:
+            self.look_for_coordinator()
+        finally:
+            self._looked_at, self._is_looking = time.monotonic(), False
 
     def hand_over(self, directory: Path, made: Written) -> None:
         """A checkpoint that this process has written. Raises CheckpointError."""

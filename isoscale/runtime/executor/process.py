@@ -56,6 +56,8 @@ from isoscale.types import StepPlace
 
 __all__ = ["executor_session", "run_executor"]
 
+Finder = Callable[[], tuple[str, int] | None]
+
 #: how long a process that is just starting looks for a coordinator, while the run's directory names one
 _FIRST_CONNECTION_S, _RETRY_S = 60.0, 0.2
 #: and while somebody takes the connection and does not answer: a coordinator that is stopped, or swapped out
@@ -82,7 +84,7 @@ def executor_session(train_code: CodeType | None) -> Iterator[TrainingLoop]:
     assert executor is not None
     token, path = read_token(token_file), f"/executor/{executor}"
     depot = Depot(storage) if (storage := env.storage()) is not None else None
-    url, socket_, welcome = _first_connection(url, path, token, _finder(token_file.parent, depot))
+    url, socket_, welcome = _first_connection(url, path, token, _finder(token_file.parent, depot, waits=True))
     welcome = _at_home(welcome, token, depot)
     home = Home(Path(welcome.spec.out), token)
     host = env.host() or address_here(welcome.settings.host, socket_)
@@ -317,11 +319,17 @@ def _script_frames(trace: TracebackType | None) -> TracebackType | None:
     return first or trace
 
 
-def _finder(control: Path, depot: Depot | None) -> Callable[[], tuple[str, int] | None]:
-    """Who is the coordinator: by the run's directory, by its storage, or by the newer word of both."""
+def _finder(control: Path, depot: Depot | None, *, waits: bool = False) -> Finder:
+    """Who is the coordinator: by the run's directory, by its storage, or by the newer word of both.
+
+    It `waits` for the storage where nobody is known yet.
+    """
+    stored: Finder = lambda: None  # noqa: E731
+    if depot is not None:
+        stored = depot.look_for_coordinator if waits else depot.find_coordinator
 
     def find() -> tuple[str, int] | None:
-        found = [find_coordinator(control), depot.find_coordinator() if depot is not None else None]
+        found = [find_coordinator(control), stored()]
         return max((one for one in found if one is not None), key=lambda one: one[1], default=None)
 
     return find
@@ -338,9 +346,7 @@ def _at_home(welcome: m.Welcome, token: str, depot: Depot | None) -> m.Welcome:
     return msgspec.structs.replace(welcome, spec=replace(welcome.spec, out=str(depot.scratch)))
 
 
-def _first_connection(
-    url: str, path: str, token: str, find: Callable[[], tuple[str, int] | None]
-) -> tuple[str, ClientConnection, m.Welcome]:
+def _first_connection(url: str, path: str, token: str, find: Finder) -> tuple[str, ClientConnection, m.Welcome]:
     """With the coordinator that started this process or, if that is gone, with one that has taken over since."""
     begun = time.monotonic()
     while True:

@@ -5,6 +5,7 @@ Does as `storage.counting` says. Reads and writes small objects only.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import secrets
@@ -96,13 +97,13 @@ def is_superseded(storage: Storage, term: int) -> bool:
 
 
 def find_address(storage: Storage) -> Address | None:
-    """Where the newest coordinator is that has said so; None if none has, or it has ended. Raises OSError."""
-    found = [one for key in storage.list(names.TERMS) if (one := names.term_of(key)) is not None]
-    for term in sorted((term for term, name in found if name == names.ADDRESS), reverse=True):
-        try:
-            return read(storage.read(names.of_term(term, names.ADDRESS)), Address)
-        except (Damaged, FileNotFoundError):
-            continue
+    """Where the coordinator of the newest term is; None if it has not said so, or has ended. Raises OSError.
+
+    Not of an older term: its coordinator was killed and took nothing away, or has nothing to say any more.
+    """
+    key = names.of_term(newest_terms(storage).based, names.ADDRESS)
+    with contextlib.suppress(Damaged, FileNotFoundError):
+        return read(storage.read(key), Address)
     return None
 
 

@@ -54,7 +54,10 @@ class Objects(Protocol):
 
 
 class LocalObjects:
-    """A directory that all machines see, such as one of NFS. Names that begin with a dot are being written."""
+    """A directory that all machines see, such as one of NFS. Names that begin with a dot are being written.
+
+    An upload is large, and listed from the beginning: whoever makes room removes one that was broken off.
+    """
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -74,7 +77,7 @@ class LocalObjects:
             os.link(temporary, self._root / key)  # unlike a rename, it fails if the name is taken
 
     def upload(self, key: str, path: Path) -> None:
-        with self._temporary(key) as temporary:
+        with self._temporary(key, hidden=False) as temporary:
             shutil.copyfile(path, temporary)
             with temporary.open("rb") as file:
                 os.fsync(file.fileno())
@@ -105,10 +108,10 @@ class LocalObjects:
         (self._root / key).unlink(missing_ok=True)
 
     @contextlib.contextmanager
-    def _temporary(self, key: str) -> Iterator[Path]:
+    def _temporary(self, key: str, *, hidden: bool = True) -> Iterator[Path]:
         path = self._root / key
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
+        temporary = path.with_name(f"{'.' if hidden else ''}{path.name}.{secrets.token_hex(6)}.tmp")
         try:
             yield temporary
             sync_directory(path.parent)
@@ -188,7 +191,9 @@ def open_objects(url: str, field: str = "--storage") -> Objects:
         raise UserError(field=field, value=url, problem=problem, remedy=remedy) from None
     given: dict[str, Any] = {} if parts.scheme == "memory" else {"skip_instance_cache": True}
     if parts.scheme in ("s3", "s3a"):
-        given |= {"use_listings_cache": False, "config_kwargs": {"connect_timeout": 10, "read_timeout": 60}}
+        # One try is one try: `client` makes the next, and three in each other would wait for timeouts by the hour.
+        once = {"connect_timeout": 10, "read_timeout": 60, "retries": {"total_max_attempts": 1}}
+        given |= {"use_listings_cache": False, "config_kwargs": once}
     try:
         files, root = url_to_fs(url, **given)
     except ImportError:
@@ -200,6 +205,8 @@ def open_objects(url: str, field: str = "--storage") -> Objects:
         raise UserError(field=field, value=url, problem=problem, remedy="see its documentation") from None
     if not root.strip("/"):
         raise UserError(field=field, value=url, problem="names no place", remedy="give, for example, s3://BUCKET/RUN")
+    if parts.scheme in ("s3", "s3a"):
+        files.retries = 2  # the second for the rest of a download that broke off
     return RemoteObjects(files, root)
 
 

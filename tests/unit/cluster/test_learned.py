@@ -164,6 +164,29 @@ def full(*arguments: object, **fields: object) -> None:
     raise sqlite3.OperationalError("database or disk is full")
 
 
+def test_a_node_that_goes_while_nothing_can_be_written_down_is_written_down_later(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_module, "_DISK_S", 0.01)
+    service, tried = world.service, []
+    engine = an_engine(world, lambda: START, 1.0)
+    monkeypatch.setattr(service, "_engine", engine)
+    write = service.store.write
+
+    def full(**told: Any) -> Any:
+        tried.append(told)
+        if len(tried) < 3:
+            raise sqlite3.OperationalError("database or disk is full")
+        return write(**told)
+
+    monkeypatch.setattr(service.store, "write", full)
+    service._on_gone(["local/cpu/1"])
+    engine.turn(engine._next_messages())
+    assert engine.away == {"local/cpu/1"}
+    assert len(tried) >= 3
+    engine.close()
+
+
 def test_a_quiet_turn_shows_what_a_whole_picture_shows(world: World) -> None:
     for _ in range(3):
         world.submit()
