@@ -289,8 +289,9 @@ def test_training_goes_on_without_a_coordinator(begin: Begin, ends_the_same: End
     assert job.events("executor_lost") == []
 
 
+@pytest.mark.parametrize("witnesses", ["alive", "killed"])
 def test_the_job_ends_before_another_coordinator_comes(
-    begin: Begin, ends_the_same: EndsTheSame, expected: Result
+    begin: Begin, ends_the_same: EndsTheSame, expected: Result, witnesses: str
 ) -> None:
     job = begin(executors=2, turn_s=0.02)
     job.wait_step(3)
@@ -301,6 +302,10 @@ def test_the_job_ends_before_another_coordinator_comes(
     while not result.exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert json.loads(result.read_text())["digest"] == expected.digest
+    if witnesses == "killed":
+        # What no coordinator has heard of lies beside the result.
+        for executor in (0, 1):
+            job.kill(executor)
     job.resume()
     ends_the_same(job)
 

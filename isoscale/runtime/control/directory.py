@@ -12,6 +12,7 @@ A coordinator that takes over raises the term; executors obey the highest.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import fcntl
 import hashlib
@@ -32,6 +33,7 @@ from isoscale.backends.host_id import machine_id
 from isoscale.backends.system import born
 from isoscale.errors import UserError
 from isoscale.kinds import DeviceSet
+from isoscale.protocol import messages as m
 from isoscale.protocol.files import read_small, read_small_json, write_json_atomic, write_text_atomic
 from isoscale.runtime.control.absence import stopped
 from isoscale.runtime.control.executor_link import ADDRESS_FILE
@@ -147,6 +149,18 @@ class Control:
         return {}
 
     def result(self) -> dict[str, Any]:
+        found = self._read_result()
+        return {name: found[name] for name in found if name != "unheard"}
+
+    def unheard(self) -> list[m.Fact]:
+        """What was told with the result, in case that no coordinator had heard it."""
+        with contextlib.suppress(TypeError, ValueError, msgspec.MsgspecError):
+            frames = [base64.b64decode(frame) for frame in self._read_result().get("unheard", ())]
+            told = [m.decode_from_executor(frame) for frame in frames]
+            return [message for message in told if isinstance(message, m.Fact)]
+        return []
+
+    def _read_result(self) -> dict[str, Any]:
         with contextlib.suppress(OSError, ValueError):
             found = read_small_json(self.path / "result.json")
             return found if isinstance(found, dict) else {}

@@ -75,6 +75,8 @@ from isoscale.types import JobSpec, Settings, Whereabouts
 __all__ = ["Coordinator"]
 
 _TICK_S = 0.2
+#: in the place of an executor that is not there any more
+_NOBODY = -1
 
 
 class Coordinator:
@@ -242,6 +244,8 @@ class Coordinator:
         self._remote.expected |= found.remote
         result = self._control.result()
         if not found.local and result and self._journal.result.step <= result["step"]:
+            for message in self._control.unheard():
+                self._on_fact(_NOBODY, message)
             # Whoever waits on another machine to hear that it is over shall come and hear it.
             self.membership.on_over()
             await self.reception.hear_from(found.remote, self._warn)

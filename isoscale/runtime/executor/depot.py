@@ -13,6 +13,7 @@ import shutil
 import stat
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from isoscale.errors import IsoscaleError
@@ -78,12 +79,20 @@ class Depot:
         finally:
             path.unlink(missing_ok=True)
 
-    def keep_result(self, path: Path, step: int, digest: str, stop_reason: str) -> None:
+    def keep_result(self, path: Path, step: int, digest: str, stop_reason: str, unheard: Sequence[str] = ()) -> None:
         """The end of the job: one, whoever is first. Raises IsoscaleError if there is another one, and OSError."""
         key = names.result(step, secrets.token_hex(6))
         self._goods.upload(key, path)
         size, sha256 = path.stat().st_size, sha256_of(path)
-        record = Result(step=step, digest=digest, stop_reason=stop_reason, object=key, size=size, sha256=sha256)
+        record = Result(
+            step=step,
+            digest=digest,
+            stop_reason=stop_reason,
+            object=key,
+            size=size,
+            sha256=sha256,
+            unheard=tuple(unheard),
+        )
         if self._goods.create(names.result(step), written(record)):
             return
         self._goods.remove(key)

@@ -179,14 +179,14 @@ def _training(
             executor=member.executor, step=loop.step, digest=loop.digest, stop_reason=loop.stop_reason
         )
         if loop.is_main:
-            result.save_result(loop, member.link, home, finished, depot)
+            result.save_result(loop, member.link, home, finished, member.switching.unheard, depot)
         loop.main_objects.close()  # before anybody is told of the end: what is left of the job is ended then
         member.finish(finished)
         final = loop
 
         def save_instead() -> None:
             final.tell_left()
-            result.save_result(final, member.link, home, finished, depot)
+            result.save_result(final, member.link, home, finished, member.switching.unheard, depot)
 
         member.wait_dismissed(save_instead)
     except Leaving as leaving:

@@ -5,7 +5,9 @@ In the run's directory, or where that went. Which executor writes, and when, is 
 
 from __future__ import annotations
 
+import base64
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from isoscale.errors import IsoscaleError
@@ -24,13 +26,24 @@ __all__ = ["save_after_crash", "save_result"]
 _NAME = "final.pt"
 
 
-def save_result(loop: TrainingLoop, link: Link, home: Home, finished: m.Finished, depot: Depot | None = None) -> None:
-    """Training is done. Raises IsoscaleError if there is no place for what came out."""
+def save_result(
+    loop: TrainingLoop,
+    link: Link,
+    home: Home,
+    finished: m.Finished,
+    unheard: Callable[[], Sequence[bytes]],
+    depot: Depot | None = None,
+) -> None:
+    """Training is done. Raises IsoscaleError if there is no place for what came out.
+
+    `unheard`: facts that no coordinator may have heard, as messages. This process may be gone before one comes."""
     start = time.perf_counter()
     state = loop.state.final(loop.step)
+    untold = [base64.b64encode(frame).decode() for frame in unheard()]
     result: dict[str, object] = {"step": finished.step, "digest": finished.digest, "stop_reason": finished.stop_reason}
+    result["unheard"] = untold
     try:
-        path = _written(home, state, result) if depot is None else _brought(depot, home, state, finished)
+        path = _written(home, state, result) if depot is None else _brought(depot, home, state, finished, untold)
     except (OSError, RuntimeError) as error:  # torch's own writer raises the latter
         reason = next((e.strerror for e in (error, error.__context__) if isinstance(e, OSError) and e.strerror), error)
         raise IsoscaleError(
@@ -59,11 +72,11 @@ def save_after_crash(
             depot.keep_crashed(path, loop.step)
 
 
-def _brought(depot: Depot, home: Home, state: Tree, finished: m.Finished) -> Path:
+def _brought(depot: Depot, home: Home, state: Tree, finished: m.Finished, untold: Sequence[str]) -> Path:
     """To the run's storage; the coordinator puts it where it is looked for."""
     path = depot.scratch / _NAME
     atomic_save(state, path)
-    depot.keep_result(path, finished.step, finished.digest, finished.stop_reason)
+    depot.keep_result(path, finished.step, finished.digest, finished.stop_reason, untold)
     path.unlink()
     return home.out / _NAME
 

@@ -84,6 +84,8 @@ class Result:
     object: str
     size: int
     sha256: str
+    #: facts that no coordinator may have heard, as messages in base64
+    unheard: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _check_object(self.object, self.size)

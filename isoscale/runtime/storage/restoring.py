@@ -57,7 +57,7 @@ def put_result(storage: Storage, out: Path) -> None:
     result = newest_result(storage)
     if result is not None:
         fields = {"step": result.step, "digest": result.digest, "stop_reason": result.stop_reason}
-        write_json_atomic(out / "control" / "result.json", fields)
+        write_json_atomic(out / "control" / "result.json", {**fields, "unheard": result.unheard})
 
 
 def fetch_result(storage: Storage, path: Path) -> bool:
