@@ -55,8 +55,10 @@ def _judge_done(history: History, asked: Entry, answer: Entry, opinion: Opinion)
     if text(asked.event, "request") == "checkpoint" and not any(
         asked.index < entry.index <= answer.index for entry, _ in history.checkpoints
     ):
-        # One that was being written may have come just before it was asked for, but not without an event at all.
-        step = max((one.step for one in history.steps if one.entry.index < asked.index), default=0)
+        # One that was being written may have come just before it was asked for, but not without an event at all. After
+        # a return to a checkpoint that one is there.
+        rewound, begun = history.last_rewind(asked.index)
+        step = max((one.step for one in history.steps if rewound < one.entry.index < asked.index), default=begun)
         if not any(at >= step and entry.index < asked.index for entry, at in history.checkpoints):
             what = f"request {text(asked.event, 'id')} (checkpoint) was answered as done"
             opinion.find(what, "no checkpoint was published", index=answer.index, t=answer.t)

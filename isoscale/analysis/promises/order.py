@@ -106,7 +106,8 @@ def _judge_presence(history: History, opinion: Opinion) -> None:
 
 
 def _judge_ends(history: History, opinion: Opinion) -> None:
-    digests: dict[str, Entry] = {}
+    #: by step: a job that was resumed beyond its end ends again
+    digests: dict[int | None, dict[str, Entry]] = {}
     for life in history.lives:
         for entry in life.entries:
             if life.end is None or entry.index <= life.end.index:
@@ -118,15 +119,16 @@ def _judge_ends(history: History, opinion: Opinion) -> None:
                 what = f"{entry.name} after the job had {life.end.name}"
                 opinion.find(what, "that is the last event of a coordinator", index=entry.index, t=entry.t)
         if life.end is not None and life.end.name == "finished":
-            digests.setdefault(text(life.end.event, "digest"), life.end)
+            digests.setdefault(whole(life.end.event, "step"), {})[text(life.end.event, "digest")] = life.end
     summary = text(history.summary, "digest")
     if summary and not history.is_open and history.lives[-1].end is not None:
         end = history.lives[-1].end
         if end.name == "finished":
-            digests.setdefault(summary, end)
-    if len(digests) > 1:
-        shown = numbers_text(digest[:16] for digest in digests)
-        opinion.find("finished with several digests", shown, index=list(digests.values())[-1].index)
+            digests.setdefault(whole(end.event, "step"), {})[summary] = end
+    for found in digests.values():
+        if len(found) > 1:
+            shown = numbers_text(digest[:16] for digest in found)
+            opinion.find("finished with several digests", shown, index=list(found.values())[-1].index)
 
 
 def _known(history: History) -> set[ExecutorId]:

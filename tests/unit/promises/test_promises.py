@@ -390,6 +390,22 @@ def test_a_checkpoint_that_was_asked_for_is_there() -> None:
         assert ("answered" in broken(log)) is not written
 
 
+def test_the_checkpoint_that_a_job_has_gone_back_to_is_there() -> None:
+    log = Log(executors=1)
+    log.train(7)
+    log.checkpoint()
+    log.train(4)
+    log.lose(0)
+    log.write("restart", step=7, reached=11, reason="all are gone", attempt=1)
+    log.start(1)
+    log.begin(1, step=7)
+    log.ask(1, "checkpoint")
+    assert "answered" not in broken(log)
+    log.train(1)
+    log.ask(2, "checkpoint")
+    assert "answered" in broken(log)
+
+
 @pytest.mark.parametrize(("ok", "flagged"), [(True, True), (False, False), (None, True)])
 def test_what_no_job_can_do_is_refused(ok: bool | None, flagged: bool) -> None:
     log = Log()
@@ -658,6 +674,20 @@ def test_the_digest_is_the_one_of_the_summary() -> None:
     log.finish(digest="a" * 64)
     assert broken(log, summary={"digest": "a" * 64}) == {}
     assert "order" in broken(log, summary={"digest": "b" * 64})
+
+
+@pytest.mark.parametrize("more", [0, 2])
+def test_a_job_that_goes_on_beyond_its_end_ends_with_another_digest(more: int) -> None:
+    log = Log(executors=1)
+    log.train(3)
+    log.finish(digest="a" * 64)
+    log.coordinator(1)
+    log.start(1)
+    log.begin(1, step=3)
+    log.train(more)
+    log.finish(digest="b" * 64)
+    digests = [one.why for one in check(log.events).findings if one.what == "finished with several digests"]
+    assert bool(digests) is (more == 0)
 
 
 # ---- the target ----
