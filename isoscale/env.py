@@ -46,6 +46,7 @@ __all__ = [
     "executor",
     "fault",
     "has_breakpoint_hook",
+    "has_unused_ray_token",
     "host",
     "is_reference",
     "kept_breakpoint_hook",
@@ -221,6 +222,14 @@ def warm_directory(environ: Mapping[str, str] = os.environ) -> Path | None:
 def runtime_directory(environ: Mapping[str, str] = os.environ) -> Path | None:
     """A directory of this user that goes when the user logs out, where the system has one."""
     return _path("XDG_RUNTIME_DIR", environ)
+
+
+def has_unused_ray_token(environ: Mapping[str, str] = os.environ) -> bool:
+    """A token for Ray clusters lies on this machine, and nothing says that it is to be shown."""
+    if environ.get("RAY_AUTH_MODE"):
+        return False
+    named = environ.get("RAY_AUTH_TOKEN") or environ.get("RAY_AUTH_TOKEN_PATH")
+    return bool(named) or Path("~/.ray/auth_token").expanduser().is_file()
 
 
 def ray_address(environ: Mapping[str, str] = os.environ) -> str | None:

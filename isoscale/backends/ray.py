@@ -46,6 +46,8 @@ _START_S = 180.0
 _LOOK_S = 1.0
 #: how long an autoscaler may take to add a node
 _COMING_S, _POLL_S = 600.0, 0.2
+#: an autoscaler is known only when it has begun, which takes it some seconds: for so long a cluster may have no device
+_GRACE_S = 30.0
 #: the node of a device that is not there yet
 _COMING = "coming"
 
@@ -83,14 +85,18 @@ class RayBackend:
     def free_device(self, kind: str, taken: Collection[str]) -> Device:
         usable = self._seen.usable()
         free = [found for found in usable.values() if found[0].kind == kind and found[0].id not in taken]
-        if not free and self._seen.can_grow:
+        if not free and (self._seen.can_grow or not usable):
             names = (f"{_COMING}/{kind}/{number}" for number in itertools.count())
             return Device(id=next(name for name in names if name not in taken), kind=kind, node=_COMING)
         if free:  # best where no other job is, which only Ray knows
             return min(free, key=lambda found: not self._seen.has_room(found[1], self._demand))[0]
+        raise self._nothing_free(kind, len(taken))
+
+    def _nothing_free(self, kind: str, taken: int) -> StartError:
+        usable = self._seen.usable()
         kinds = ", ".join(sorted({device.kind for device, _ in usable.values()})) or "none"
-        there = f"the cluster has {len(usable)} devices (kinds: {kinds}), {len(taken)} are taken"
-        raise StartError(what=kind, reason=f"no device is free: {there}")
+        there = f"the cluster has {len(usable)} devices (kinds: {kinds}), {taken} are taken"
+        return StartError(what=kind, reason=f"no device is free: {there}")
 
     def prepare(self, environment: Mapping[str, str]) -> None:
         if self._warm is not None:
@@ -219,7 +225,7 @@ class RayBackend:
 
     async def _come(self, launch: Launch, wanted: Device) -> Device:
         """Ask for a node, and wait until there is a free device. Raises StartError."""
-        asked_s = -math.inf
+        asked_s, begun_s = -math.inf, time.monotonic()
         self._coming += 1
         try:
             for _ in range(int(_COMING_S / _POLL_S)):
@@ -229,7 +235,10 @@ class RayBackend:
                     if is_free and device.kind == wanted.kind:
                         self._claimed.add(device.id)
                         return device
-                if time.monotonic() - asked_s > REPEAT_S:
+                if not self._seen.can_grow:
+                    if time.monotonic() - begun_s > _GRACE_S:
+                        raise self._nothing_free(wanted.kind, len(busy))
+                elif time.monotonic() - asked_s > REPEAT_S:
                     asked_s = time.monotonic()
                     bundle = self._demand.bundle(wanted.kind)
                     bundles = [bundle] * (len(busy) + self._coming)

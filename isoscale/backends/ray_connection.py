@@ -62,8 +62,9 @@ def _connect(address: str, runtime_env: dict[str, str]) -> None:
 
     # Of the whole process: Ray uploads no directory for a single actor.
     options = {"namespace": NAMESPACE, "log_to_driver": False, "logging_level": "ERROR", "runtime_env": runtime_env}
-    if address := address or cluster_of_this_machine():
-        ray.init(address=address, **options)
+    if address or cluster_of_this_machine():
+        # Of "auto" Ray knows that it is this machine's, to which it shows the token that lies here.
+        ray.init(address=address or "auto", **options)
         return
     env.set_variable("RAY_USAGE_STATS_ENABLED", "0")
     ray.init(address="local", include_dashboard=False, object_store_memory=_STORE_BYTES, **options)
@@ -108,9 +109,8 @@ def _check_reachable(address: str) -> None:
 
 
 def _unreachable(address: str, problem: str) -> UserError:
-    return UserError(
-        field="--address",
-        value=address or "none",
-        problem=f"no Ray cluster ({problem})",
-        remedy="start one: ray start --head, and give the HOST:PORT that it prints",
-    )
+    remedy = "start one: ray start --head, and give the HOST:PORT that it prints"
+    if address and env.has_unused_ray_token():
+        # `ray start` protects a cluster where a token lies, and tells nobody; a given address is not shown it.
+        remedy += ". If it runs, it may want this machine's token: set RAY_AUTH_MODE=token"
+    return UserError(field="--address", value=address or "none", problem=f"no Ray cluster ({problem})", remedy=remedy)
