@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,11 +11,12 @@ from dataclasses import dataclass, field
 import ray
 from ray._private.state import available_resources_per_node
 from ray._private.state import state as ray_state
+from ray.experimental import internal_kv as kv
 
 from isoscale.backends.ray_nodes import Demand, Offer, node_of, offers
 from isoscale.backends.seam import Device
 
-__all__ = ["Seen", "look"]
+__all__ = ["Seen", "adds_nodes", "look"]
 
 #: of a node that drains and does not say until when
 _SOON_S = 1.0
@@ -53,7 +55,29 @@ def look(demand: Demand) -> Seen:
 
 
 def _can_grow() -> bool:
-    with contextlib.suppress(Exception):  # a question that Ray does not promise to answer
+    """Ray has no question for it: an autoscaler is known by what it leaves at the head."""
+    with contextlib.suppress(Exception):  # nothing of this is promised
         config = ray_state.get_cluster_config()
-        return config is not None and bool(config.node_group_configs)
+        if config is not None and config.node_group_configs:
+            return True
+    with contextlib.suppress(Exception):
+        # The second autoscaler, which nobody starts who does not want nodes.
+        if kv._internal_kv_get(b"extra_usage_tag_autoscaler_version", namespace=b"usage_stats") == b"v2":
+            return True
+    with contextlib.suppress(Exception):
+        return adds_nodes(kv._internal_kv_get(b"__autoscaling_status") or b"{}")
     return False
+
+
+def adds_nodes(status: bytes) -> bool:
+    """Whether the first autoscaler, whose status this is, has types of nodes. The one of every head only looks, and
+    makes a type of each node.
+
+    >>> adds_nodes(b'{"autoscaler_report": {"active_nodes": {"head": 1}, "idle_nodes": null}}')
+    True
+    >>> adds_nodes(b'{"autoscaler_report": {"active_nodes": {"node_edad9aac": 1}, "idle_nodes": null}}')
+    False
+    """
+    report = json.loads(status).get("autoscaler_report") or {}
+    types = {*(report.get("active_nodes") or ()), *(report.get("idle_nodes") or ())}
+    return any(not name.startswith("node_") for name in types)

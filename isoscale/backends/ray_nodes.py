@@ -14,11 +14,12 @@ from typing import Any
 from isoscale.backends.ray_demand import Bundle
 from isoscale.backends.seam import Device
 
-__all__ = ["KIND", "Demand", "Offer", "RayNode", "node_of", "offers"]
+__all__ = ["KIND", "Demand", "Offer", "RayNode", "node_of", "offers", "short_name"]
 
 #: the label that names a node's kind, and what resources that count devices of a kind begin with
 KIND = "isoscale.kind"
-_SHORT = 8
+#: digits of a node's id in names, from its beginning and from its end: of ids that are counted the beginnings are alike
+_SHORT = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +75,7 @@ class Offer:
     """The devices of one kind that one node has."""
 
     node: RayNode
-    #: of the node in device ids: the beginning of its id, and the kind if it has several
+    #: of the node in device ids: its short name, and the kind if it has several
     name: str
     kind: str
     count: int
@@ -84,6 +85,11 @@ class Offer:
             Device(id=f"{self.name}/{self.kind}/{number}", kind=self.kind, node=self.name)
             for number in range(self.count)
         )
+
+
+def short_name(node: str) -> str:
+    """Of a node's id, in the ids of its devices."""
+    return node if len(node) <= 2 * _SHORT else node[:_SHORT] + node[-_SHORT:]
 
 
 def node_of(fields: Mapping[str, Any]) -> RayNode | None:
@@ -103,13 +109,13 @@ def offers(nodes: Iterable[RayNode], demand: Demand) -> list[Offer]:
 
     >>> node = RayNode(id="0123456789ab", labels={"isoscale.kind": "cpu-sse"}, resources={"CPU": 5.0})
     >>> [(offer.name, offer.kind, offer.count) for offer in offers([node], Demand(cores=2))]
-    [('01234567', 'cpu-sse', 2)]
+    [('012389ab', 'cpu-sse', 2)]
     """
     found = []
     for node in sorted(nodes, key=lambda node: (node.address, node.id)):
         kinds = _kinds(node, demand)
         for kind, count in kinds.items():
-            name = node.id[:_SHORT] if len(kinds) == 1 else f"{node.id[:_SHORT]}-{kind}"
+            name = short_name(node.id) if len(kinds) == 1 else f"{short_name(node.id)}-{kind}"
             found.append(Offer(node=node, name=name, kind=kind, count=count))
     return found
 

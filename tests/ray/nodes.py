@@ -11,7 +11,7 @@ from typing import Any
 
 from isoscale.backends.ray import RayBackend
 from isoscale.backends.ray_connection import connect
-from isoscale.backends.ray_nodes import Demand
+from isoscale.backends.ray_nodes import Demand, short_name
 from isoscale.backends.seam import Backend, Device
 from isoscale.runtime.coordinator.run import WARM_UP
 from isoscale.testing import RunningJob
@@ -78,7 +78,7 @@ class Nodes:
         return list(self._nodes)
 
     def of(self, device: Device) -> Any:
-        return next(node for node in self._nodes if device.node.startswith(node.node_id[:8]))
+        return next(node for node in self._nodes if device.node.startswith(short_name(node.node_id)))
 
     def close(self) -> None:
         import ray

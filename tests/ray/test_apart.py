@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from isoscale.backends.ray_nodes import short_name
 from isoscale.runtime.storage.client import open_storage
 from isoscale.runtime.storage.ledger import newest_terms
 from isoscale.testing import RunningJob, short_job_path
@@ -28,7 +29,7 @@ def machine_of(job: RunningJob, executor: int) -> str:
     import ray
 
     device = json.loads((job.directory / "control" / "executors.json").read_text())[str(executor)]["device"]
-    return next(node["Labels"]["machine"] for node in ray.nodes() if device.startswith(node["NodeID"][:8]))
+    return next(node["Labels"]["machine"] for node in ray.nodes() if device.startswith(short_name(node["NodeID"])))
 
 
 def test_nodes_that_see_nothing_of_the_run(nodes: Nodes, machines: Machines, expected: Result, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,7 +40,7 @@ VARIABLES = {
 
 
 _NODE = {"resources": {"CPU": 1, "object_store_memory": _STORE_BYTES}, "node_config": {}, "min_workers": 0}
-CONFIG = {
+CONFIG: dict[str, Any] = {
     "cluster_name": "grows",
     "max_workers": 3,
     "upscaling_speed": 100.0,
@@ -82,9 +83,11 @@ def begin(machines: Machines, tmp_path: Path) -> Callable[..., None]:
     """A cluster whose head has no device, and a command of isoscale on it: even the first executor waits for a node."""
 
     def begin(*words: object, sees: tuple[Path, ...] = ()) -> None:
-        config = tmp_path / "autoscaler.json"
-        config.write_text(json.dumps(CONFIG))
-        port = free_port()
+        from ray._private.services import get_node_ip_address
+
+        config, port = tmp_path / "autoscaler.json", free_port()
+        provider = {**CONFIG["provider"], "gcs_address": f"{get_node_ip_address()}:{port}"}
+        config.write_text(json.dumps({**CONFIG, "provider": provider}))
         head = [Path(sys.executable).parent / "ray", "start", "--head", f"--port={port}"]
         head += ["--node-ip-address=127.0.0.1", f"--autoscaling-config={config}", "--num-cpus=0"]
         # Not below TMPDIR, which is this test's: the names of Ray's sockets must be short.

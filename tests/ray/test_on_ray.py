@@ -22,7 +22,7 @@ from isoscale.backends.local import training_environment
 from isoscale.backends.ray import RayBackend
 from isoscale.backends.ray_connection import connect
 from isoscale.backends.ray_found import NAMESPACE
-from isoscale.backends.ray_nodes import Demand
+from isoscale.backends.ray_nodes import Demand, short_name
 from isoscale.backends.system import born
 from isoscale.kinds import profile_of
 from isoscale.runtime.coordinator.run import WARM_UP
@@ -167,7 +167,7 @@ def device_of(job: RunningJob, executor: int) -> str:
 
 
 def node_of(nodes: Nodes, job: RunningJob, executor: int) -> Any:
-    return next(node for node in nodes.all() if device_of(job, executor).startswith(node.node_id[:8]))
+    return next(node for node in nodes.all() if device_of(job, executor).startswith(short_name(node.node_id)))
 
 
 def actor_pid(job: RunningJob, executor: int) -> int:
@@ -294,7 +294,9 @@ def test_two_jobs_on_three_nodes(nodes: Nodes, cluster: Cluster, tmp_path: Path)
 
     # A node joins: it is among the devices without anybody's word.
     added = nodes.add()
-    cluster.until(lambda: cluster.answers() and any(one.name == added.node_id[:8] for one in cluster_nodes(cluster)))
+    cluster.until(
+        lambda: cluster.answers() and any(one.name == short_name(added.node_id) for one in cluster_nodes(cluster))
+    )
     cluster.hurry(*jobs)
     for job in jobs:
         cluster.until_state(job, "finished")

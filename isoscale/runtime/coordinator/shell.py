@@ -75,6 +75,8 @@ from isoscale.types import JobSpec, Settings, Whereabouts
 __all__ = ["Coordinator"]
 
 _TICK_S = 0.2
+#: how long those who have ended a job may take to say what they have told nobody
+_HEAR_OUT_S = 5.0
 #: in the place of an executor that is not there any more
 _NOBODY = -1
 
@@ -244,8 +246,7 @@ class Coordinator:
         self._remote.expected |= found.remote
         result = self._control.result()
         if not found.local and result and self._journal.result.step <= result["step"]:
-            for message in self._control.unheard():
-                self._on_fact(_NOBODY, message)
+            self._tell_of_result()
             # Whoever waits on another machine to hear that it is over shall come and hear it.
             self.membership.on_over()
             await self.reception.hear_from(found.remote, self._warn)
@@ -264,12 +265,27 @@ class Coordinator:
             if executor in self._processes and executor not in self.reception.hellos:
                 self._kill(executor, KillReason("it did not come to its new coordinator"))
         self._remote.expected.clear()
+        if result and self._journal.result.step <= result["step"]:
+            await self._hear_out()
+            self._tell_of_result()
         deferred, self._deferred, self._desk.is_ready = self._deferred, None, True
         self._perform(self.membership.adopted(saved_digest=result.get("digest", "")))
         for work in deferred:
             self._perform(work())
         if self._grantee is not None:
             self._perform(self._grantee.catch_up(self._time.now()))
+
+    async def _hear_out(self) -> None:
+        """The job is over, and whoever has saved its result says so after all that no coordinator has heard yet."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_HEAR_OUT_S):
+                while not self._journal.result.saved:
+                    await asyncio.sleep(_TICK_S / 4)
+
+    def _tell_of_result(self) -> None:
+        """What lies beside it, in case that those who knew are gone."""
+        for message in self._control.unheard():
+            self._on_fact(_NOBODY, message)
 
     # ---- processes ----
 
