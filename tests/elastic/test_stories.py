@@ -289,12 +289,14 @@ def test_training_goes_on_without_a_coordinator(begin: Begin, ends_the_same: End
     assert job.events("executor_lost") == []
 
 
-@pytest.mark.parametrize("witnesses", ["alive", "killed"])
+@pytest.mark.parametrize("witnesses", ["alive", "killed", "killed beside a spare"])
 def test_the_job_ends_before_another_coordinator_comes(
     begin: Begin, ends_the_same: EndsTheSame, expected: Result, witnesses: str
 ) -> None:
-    job = begin(executors=2, turn_s=0.02)
+    job = begin(executors=2, turn_s=0.02, spares=int("spare" in witnesses))
     job.wait_step(3)
+    if "spare" in witnesses:
+        job.wait_for(lambda: len(job.pids()) == 3, "the spare")
     job.kill_coordinator()
     job.hurry()
     result = job.directory / "control" / "result.json"
@@ -302,12 +304,13 @@ def test_the_job_ends_before_another_coordinator_comes(
     while not result.exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert json.loads(result.read_text())["digest"] == expected.digest
-    if witnesses == "killed":
+    if witnesses != "alive":
         # What no coordinator has heard of lies beside the result.
         for executor in (0, 1):
             job.kill(executor)
     job.resume()
     ends_the_same(job)
+    assert job.events("restart") == [], "nothing is done again"
 
 
 def test_coordinator_and_executor_die_together(begin: Begin, ends_the_same: EndsTheSame) -> None:

@@ -245,13 +245,12 @@ class Coordinator:
         self._processes.sweep_dead({*known} - {*found.local, *found.remote})
         self._remote.expected |= found.remote
         result = self._control.result()
-        if not found.local and result and self._journal.result.step <= result["step"]:
-            self._tell_of_result()
+        is_over = bool(result) and self._journal.result.step <= result["step"]
+        if not found.local and is_over:
             # Whoever waits on another machine to hear that it is over shall come and hear it.
             self.membership.on_over()
             await self.reception.hear_from(found.remote, self._warn)
-            self._journal.result.step = result["step"]
-            self._outcome.set_result(Done(**result))
+            self._end_with(result)
             return
         if not found.local and not found.remote:
             if not self._ends_at_once():
@@ -265,7 +264,10 @@ class Coordinator:
             if executor in self._processes and executor not in self.reception.hellos:
                 self._kill(executor, KillReason("it did not come to its new coordinator"))
         self._remote.expected.clear()
-        if result and self._journal.result.step <= result["step"]:
+        if is_over and not self.membership.roster.holders():
+            self._end_with(result)
+            return
+        if is_over:
             await self._hear_out()
             self._tell_of_result()
         deferred, self._deferred, self._desk.is_ready = self._deferred, None, True
@@ -281,6 +283,13 @@ class Coordinator:
             async with asyncio.timeout(_HEAR_OUT_S):
                 while not self._journal.result.saved:
                     await asyncio.sleep(_TICK_S / 4)
+
+    def _end_with(self, result: dict[str, Any]) -> None:
+        """Nobody who trained is left, and nobody is needed."""
+        self._tell_of_result()
+        self.membership.on_over()
+        self._journal.result.step = result["step"]
+        self._outcome.set_result(Done(**result))
 
     def _tell_of_result(self) -> None:
         """What lies beside it, in case that those who knew are gone."""
