@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from isoscale.backends.ray_nodes import short_name
+
 _STORE_BYTES = 80 * 2**20
 
 
@@ -60,7 +62,7 @@ class Nodes:
 
     def holding(self, node: Any) -> str:
         """By which devices of the node are known."""
-        return str(node.node_id[:8])
+        return short_name(str(node.node_id))
 
     def close(self) -> None:
         self._keep_all()

@@ -288,7 +288,7 @@ def test_two_jobs_on_three_nodes(nodes: Nodes, cluster: Cluster, tmp_path: Path)
 
     # A node dies under a job: it goes on elsewhere, or with less.
     name = next(iter(devices_of(cluster, jobs[0]))).partition("/")[0]
-    nodes.kill(next(node for node in nodes.all() if node.node_id.startswith(name)))
+    nodes.kill(next(node for node in nodes.all() if short_name(node.node_id) == name))
     cluster.until(lambda: name not in {one.partition("/")[0] for job in jobs for one in devices_of(cluster, job)})
     cluster.until_state(jobs[0], "running")
 

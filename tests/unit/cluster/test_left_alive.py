@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 
 from isoscale.backends.host_id import machine_id
@@ -26,6 +27,8 @@ def test_what_lives_of_a_job_that_is_over_is_ended_before_anything_is_decided(
 ) -> None:
     world = make_world()
     world.submit()
+    while "j1" not in world.service.picture().jobs:  # its own engine writes once, and not after this one
+        time.sleep(0.01)
     engine = an_engine(world, lambda: START, 1.0)
     adopt(world, engine, "j1", DEVICE)
     engine._recorder.record([StateChanged("j1", "queued", "starting", "policy")], engine.live, START)
