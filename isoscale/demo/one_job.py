@@ -38,7 +38,7 @@ from isoscale.runtime.tools.verify import run_reference_ranks
 from isoscale.types import JobSpec, Settings
 
 _WORKERS = 4
-#: 23 steps each; on a fast machine they take a hundredth of a second, and the last act comes at step 450 to 600
+#: 23 steps each, of a hundredth of a second on a fast machine; the last act comes at step 600 or so
 _EPOCHS = "40"
 #: committed steps between two events of the story
 _QUIET_STEPS = 60
